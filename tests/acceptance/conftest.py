@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import shutil
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.hours import Guide, Hour
+from tests.acceptance.lending import lending
 from tests.docs.pages import ROOT, Block, blocks
-from tests.docs.transcripts import steps
+from tests.docs.transcripts import Step, steps
 
 FIRST_HOURS = ROOT / "docs" / "tutorial" / "first-hours.md"
 COPIED = ("src", "examples", "pyproject.toml", "README.md", "LICENSE")
-UVICORN = "#!{python}\nimport sys\nfrom uvicorn.main import main\nsys.exit(main())\n"
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A home that is empty except for `bide`: a copy of the repository, with a venv."""
+    """A home that is empty except for `bide`: a copy of the repository, in which the user makes a venv."""
 
     home: Path
     environment: dict[str, str]
@@ -37,8 +36,16 @@ class Installed:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """No test uses the network: pip builds and installs bide, and finds all other packages where this Python does."""
-    folder = tmp_path_factory.mktemp("installed")
+    """bide with the extra that the README installs. No test uses the network: pip builds and installs bide."""
+    found = new_home(tmp_path_factory.mktemp("installed"))
+    guide = Guide(installs())
+    with Hour(found.home, found.environment, guide, {}) as hour:
+        follow(hour, found, steps(FIRST_HOURS, "install"))
+    assert guide.left == []
+    return found
+
+
+def new_home(folder: Path) -> Installed:
     home, programs = folder / "home", folder / "programs"
     programs.mkdir()
     (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')  # type: ignore[attr-defined]
@@ -58,25 +65,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         "TMPDIR": str(folder),
         "VIRTUAL_ENV_DISABLE_PROMPT": "1",
     }
-    found = Installed(home, environment)
-    guide = Guide(installs())
-    with Hour(home, environment, guide, {}) as hour:
-        for step in steps(FIRST_HOURS, "install"):
+    return Installed(home, environment)
+
+
+def follow(hour: Hour, installed: Installed, transcript: list[Step]) -> None:
+    for step in transcript:
+        with lending(installed.venv, step.typed):
             hour.play(step)
-            if step.typed is not None and "-m venv" in step.typed:
-                _lend_packages(found.venv)
-    assert guide.left == []
-    return found
 
 
 def installs() -> list[Block]:
     """The blocks of the README that install bide."""
     return [block for block in blocks(ROOT / "README.md") if "-m venv" in block.text]
-
-
-def _lend_packages(venv: Path) -> None:
-    (packages,) = (venv / "lib").glob("python*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"])
-    script = venv / "bin" / "uvicorn"
-    script.write_text(UVICORN.format(python=venv / "bin" / "python"))
-    script.chmod(0o755)

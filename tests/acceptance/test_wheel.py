@@ -35,6 +35,17 @@ def run(url: str) -> str:
                 print(error.error)
         return job.id
 """
+PIPELINE = """
+[api]
+name = "flower"
+[[exports]]
+name = "rows"
+kind = "k"
+[[exports.schema.columns]]
+name = "a"
+[exports.output]
+path = "out.jsonl"
+"""
 BAD = """
 from bide import Client
 
@@ -57,6 +68,27 @@ def check(python: Path, folder: Path, text: str) -> subprocess.CompletedProcess[
         text=True,
         check=False,
     )
+
+
+def test_only_declared_packages_are_there(installed: Installed, tmp_path: Path) -> None:
+    """So that an import that no extra declares fails in the first hours."""
+    undeclared = ("celery", "packaging", "psycopg", "pyarrow", "pytest")
+    look = f"import importlib.util as u; print(*(n for n in {undeclared} if u.find_spec(n)))"
+    done = subprocess.run(
+        [installed.python, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "\n"
+    (tmp_path / "p.toml").write_text(PIPELINE)
+    done = subprocess.run(
+        [installed.python, "-m", "bide", "sync", "p.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=installed.environment,
+    )
+    said = "bide: Pipelines need pyarrow. Run in the checkout of bide: pip install '.[pipeline]'\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_a_users_file_is_checked_against_the_installed_wheel(

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.acceptance.conftest import FIRST_HOURS, Installed, installs
+from tests.acceptance.conftest import FIRST_HOURS, Installed, follow, installs, new_home
 from tests.acceptance.hours import Guide, Hour
 from tests.docs.pages import ROOT, blocks
 from tests.docs.transcripts import steps
@@ -22,10 +22,13 @@ GUIDES = {
 
 
 @pytest.fixture(scope="module")
-def hours(installed: Installed) -> Iterator[dict[str, Future[None]]]:
-    """All at once, because their users mostly wait."""
+def hours(
+    installed: Installed, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """All at once, because their users mostly wait. The third installs another extra, in a home of its own."""
+    homes = dict.fromkeys(GUIDES, installed) | {"exports": new_home(tmp_path_factory.mktemp("exports"))}
     with ThreadPoolExecutor(len(GUIDES)) as pool:
-        yield {name: pool.submit(play, name, installed) for name in GUIDES}
+        yield {name: pool.submit(play, name, home) for name, home in homes.items()}
 
 
 def play(name: str, installed: Installed) -> None:
@@ -35,8 +38,7 @@ def play(name: str, installed: Installed) -> None:
     if "README.md" in GUIDES[name]:  # its service and client use the default port
         environment |= {"BIDE_PORT": str(ports["8642"]), "BIDE_URL": f"http://127.0.0.1:{ports['8642']}"}
     with Hour(installed.home, environment, guide, ports) as hour:
-        for step in steps(FIRST_HOURS, name):
-            hour.play(step)
+        follow(hour, installed, steps(FIRST_HOURS, name))
     assert guide.left == [], "the transcript does not have these commands of the guide"
 
 
