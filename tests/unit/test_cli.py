@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -108,6 +109,24 @@ def test_every_help_has_examples_that_name_the_command(name: str, bide: Any) -> 
         assert result.exit_code == 0
         examples = result.stdout.partition("Examples:")[2].partition("Options:")[0]
         assert f"bide {' '.join(path)}" in examples, result.stdout
+
+
+# Words of the implementation, of statistics and of Python: a user of the command line need not know them.
+JARGON = (
+    "asyncio|coroutine|event loop|semaphore|mutex|thread|kwargs?|dict|tuple|regex|callback|instantiate|boolean|"
+    "hazard|quantile|percentile|posterior|distribution|stochastic|heuristics?|expected loss|ewma|p\\d\\d|"
+    "fenc(?:e|ing)|fsync|wal|upsert|monotonic|epoch|idempotent|semantics|payload|opaque|utili[sz]e|leverage|"
+    "exponential|full jitter|shelf|purse|teller|lane|errand|told"
+)
+
+
+def test_every_help_is_in_plain_words(bide: Any) -> None:
+    for path, command in _commands(root):
+        text = bide(*path, "--help").stdout
+        assert re.findall(rf"\b(?:{JARGON})\b", text, re.IGNORECASE) == [], (path, text)
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"bide {' '.join(path)} {option.opts[0]} has no help"
 
 
 def test_help_loads_no_command() -> None:

@@ -137,7 +137,11 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--key", help="The credential. Prefer --key-file, or the variable that the description names."
 )
-@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--key-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the credential.",
+)
 @click.option(
     "--header",
     "headers",

@@ -178,4 +178,5 @@ def log_level() -> Option[Any]:
         default="INFO",
         show_default=True,
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+        help="Log only records of this level and above, on stderr.",
     )

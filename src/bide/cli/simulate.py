@@ -45,14 +45,14 @@ def simulate(
     \b
     Policies:
       adaptive                    what the client does
-      oracle                      the same, given the true distribution of durations
+      oracle                      the same, but knowing how long such jobs take
       azure, boto, google         the defaults of these SDKs
       grow-2-to-10                at once, then after 2 s, 3 s, 4.5 s … up to 10 s
       double-on-429               every second; each 429 doubles the interval
       random-5-to-10              every 5 to 10 s; a 429 doubles the interval until the next success
       steps-2-10-30               every 2 s, after 30 s every 10 s, after 2 minutes every 30 s
       fixed:SECONDS               at a fixed interval
-      backoff:FIRST,FACTOR,CAP    exponential backoff with full jitter
+      backoff:FIRST,FACTOR,CAP    up to FIRST seconds at random, then FACTOR times as many, up to CAP
 
     \b
     Examples:

@@ -149,7 +149,14 @@ class Sent(msgspec.Struct, rename="camel"):
     metavar="INSTANT",
     help="The time by which the job must have ended.",
 )
-@click.option("--label", "labels", multiple=True, callback=_read_labels, metavar="NAME=VALUE")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=_read_labels,
+    metavar="NAME=VALUE",
+    help="A label of the job, for `bide list --label`. May be repeated.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @timeout_option("With --wait: seconds after which the command stops waiting. The job continues.")
 @api_option
