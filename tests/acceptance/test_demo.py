@@ -18,6 +18,7 @@ from bide import Client
 from bide.core.jobs.record import Status
 from bide.demo.process import ServiceProcess
 from bide.demo.video import app
+from tests.terminal import Terminal
 from tests.waiting import until
 
 SMALL = {"seconds": 1, "width": 320, "height": 180, "target": 90}
@@ -117,10 +118,19 @@ def test_a_service_that_dies_fails_the_demo_and_shows_its_log(temporary: Path) -
     until(lambda: not commands_with(str(temporary)))
 
 
-def test_json_is_one_object_a_line(temporary: Path) -> None:
-    done = subprocess.run([*DEMO, "--jobs", "1", "--json"], capture_output=True, text=True, check=False)
+def test_json_in_a_terminal_is_one_object_a_line_below_the_bars(temporary: Path) -> None:
+    with Terminal(temporary, "demo", "--jobs", "1", "--json", columns=2000) as terminal:
+        assert terminal.wait() == 0, terminal.lines()
+        first, video, thumbnail, *printed = terminal.lines()
+        moments = terminal.snapshots
 
-    job, summary = map(json.loads, done.stdout.splitlines())
+    assert first.startswith("The service of this demo runs at http://127.0.0.1:")
+    assert re.fullmatch(r"✓ video 1 \(6 s\) ━+ 100% DONE", video)
+    assert re.fullmatch(r"✓ └ thumbnail +━+ 100% DONE", thumbnail)
+    bars = {line for moment in moments for line in moment if "━" in line}
+    assert any("Transcoding" in line for line in bars)
+    assert not any("{" in line or "The service" in line for line in bars)
+    job, summary = map(json.loads, printed)
     assert job["status"] == "DONE"
     assert {file["name"] for file in job["files"]} == {"video.mp4", "metadata.json", "thumbnail.jpg"}
     assert all(Path(file["path"]).stat().st_size == file["size"] for file in job["files"])

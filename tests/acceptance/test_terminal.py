@@ -438,6 +438,34 @@ def test_ctrl_c_in_submit_says_how_to_wait_for_the_job_again(
     assert (done.returncode, done.stdout) == (0, f"{job_id(1)} DONE 7\n")
 
 
+def test_the_result_of_submit_is_below_its_notes_and_the_bar_is_gone(
+    tmp_path: Path, service: FakeService
+) -> None:
+    service.on("POST", "/jobs", says(job(1, "PENDING")))
+    service.on("GET", "/queues", says({"queues": [{"name": "video", "served": False}]}))
+    service.script(1, says(job(1, "PENDING"), etag='"1"'))
+    with Terminal(tmp_path, "submit", "transcode", "--wait", "-v", "--url", service.url) as terminal:
+        terminal.until("bide: No worker serves queue video.")
+        running = job(1, "PROCESSING", progress={"percent": 41.5, "message": "Transcoding"})
+        service.script(1, says(running, etag='"2"'))
+        (bar,) = [line for line in terminal.until("Transcoding") if "Transcoding" in line]
+        service.script(1, says(job(1, result={"url": "x"})))
+        assert terminal.wait() == 0
+        shown, moments = terminal.lines(), terminal.snapshots
+    assert re.fullmatch(r". transcode 000001 ━+[╸╺]?━+ +42% 0:00:\d\d Transcoding", bar), bar
+    assert [re.sub(job_id(1), "ID", line) for line in shown] == [
+        "bide: No worker serves queue video. The job waits until a worker of that queue starts.",
+        "bide: job ID is PROCESSING",
+        "bide: job ID is DONE",
+        "{",
+        '  "url": "x"',
+        "}",
+    ]
+    lines = {line for screen in moments for line in screen}
+    assert all(line.startswith("bide: ") for line in lines if "bide:" in line and "━" not in line)
+    assert not any("bide:" in line for line in lines if "━" in line)
+
+
 def test_a_status_url_with_a_secret_is_not_shown(tmp_path: Path, service: FakeService) -> None:
     (tmp_path / "signed.toml").write_text(
         'name = "signed"\n[submit]\npath = "/renders"\nstatus_url = "status"\n[ask]\npath = "/renders/{id}"\n'

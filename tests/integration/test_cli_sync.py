@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from click.testing import CliRunner, Result
 from rich.console import Console
 
@@ -26,6 +28,7 @@ from bide.core.errors import ErrorInfo
 from bide.pipeline.run.context import ExportUpdate
 from bide.pipeline.run.phase import Export, PhaseEvent, advance
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
+from tests.terminal import Terminal as Screen
 
 
 @pytest.fixture
@@ -224,6 +227,31 @@ def test_a_schedule_stays_and_nobody_else_may_run_it_meanwhile(folder: Folder) -
         process.communicate(timeout=30)
     assert process.returncode == 130
     assert refused.exit_code == 1 and "another process" in refused.output
+
+
+def test_a_warning_and_the_bars_do_not_overwrite_each_other(folder: Folder, exporter: Exporter) -> None:
+    failures = iter([web.Response(status=500, text=f"down \x1b[2J {KEY}")])
+    exporter.rules.append(lambda request: next(failures, None) if request.method == "GET" else None)
+    exporter.takes = 1.5
+    command = ("sync", "grades.toml", "--trust")
+    with Screen(folder.path, *command, env={"LMS_KEY": KEY}, columns=200) as screen:
+        screen.until("of 3 finished")
+        assert screen.wait() == 0, screen.lines()
+        shown, moments = screen.lines(), screen.snapshots
+    warning = re.compile(
+        r'bide: GET …/job\d returned 500 \(not JSON: "down \?\[2J \[hidden\]"\)\. Retrying'
+    )
+    assert warning.fullmatch(shown[0]), shown
+    assert shown[1:3] == ["bide: lms answers again", "out/gradebook.jsonl: published: 6 rows"]
+    assert re.fullmatch(r"3 exports: 3 published; \d+ requests", shown[3])
+    assert len(shown) == 4, "the bars have disappeared"
+    bars = [line for moment in moments for line in moment if "━" in line]
+    assert any("gradebook course=1" in line for line in bars)
+    assert not any("bide:" in line or "published" in line for line in bars)
+    # The warning appears while the bars are shown, and stays above them.
+    assert any(
+        warning.fullmatch(moment[0]) and "all exports" in moment[1] for moment in moments if moment[1:]
+    )
 
 
 def test_rows_in_a_terminal() -> None:
