@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from bide.server.worker import job_log
@@ -54,6 +56,38 @@ def test_after_a_burst_the_rate_counts(clock: ManualClock) -> None:
     assert (kept.count("burst"), kept.count("later")) == (BURST, RATE // 2)
     (note,) = log.finish()
     assert note["message"].startswith(f"{7 + RATE // 2} records were dropped")
+
+
+def test_dropped_records_are_counted_by_reason(clock: ManualClock) -> None:
+    log = JobLog(Sent().try_send)
+    for _ in range(BURST + 7):
+        log.add({"message": "burst"})
+    for _ in range(MAX_RECORDS - BURST + 3):
+        clock.advance(1.0)
+        log.add({"message": "later"})
+    assert [line["message"] for line in log.finish()] == [
+        "7 records were dropped: the attempt logs more than 100 records per second",
+        "3 records were dropped: the attempt has logged 10000 records, the maximum",
+    ]
+
+
+def test_a_line_that_is_added_while_the_sender_stops_is_sent(clock: ManualClock) -> None:
+    """Another thread adds it after the sender has looked for more lines, and before it releases the lock."""
+    sent = Sent()
+    log = JobLog(sent.try_send)
+    lock, late = log._sending, [{"message": "two"}]
+
+    class Sending:
+        acquire = staticmethod(lock.acquire)
+
+        def release(self) -> None:
+            if late:
+                log.add(late.pop())
+            lock.release()
+
+    log._sending = cast(Any, Sending())
+    log.add({"message": "one"})
+    assert [line["message"] for line in sent.lines] == ["one", "two"]
 
 
 def test_lines_wait_while_another_message_is_sent(clock: ManualClock) -> None:

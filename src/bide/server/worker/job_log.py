@@ -44,16 +44,17 @@ class JobLog:
         self._left = MAX_RECORDS
         self._tokens = float(BURST)
         self._at = monotonic()
-        self._dropped = 0
+        self._dropped: dict[str, int] = {}  # by reason
 
     def add(self, line: Line) -> None:
         with self._counting:
             if self._is_allowed():
                 self._lines.append(line)
             else:
-                if not self._dropped:
-                    self._lines.append(_about_dropped(f"{self._reason()}: records are dropped"))
-                self._dropped += 1
+                reason = self._reason()
+                if reason not in self._dropped:
+                    self._lines.append(_about_dropped(f"{reason}: records are dropped"))
+                self._dropped[reason] = self._dropped.get(reason, 0) + 1
         self.flush()
 
     def _is_allowed(self) -> bool:
@@ -77,21 +78,21 @@ class JobLog:
         # The thread that holds the lock also sends the lines that others add meanwhile.
         while lines and self._sending.acquire(blocking=False):
             try:
-                while lines and self._try_send(lines[0]):
+                while lines:
+                    if not self._try_send(lines[0]):
+                        return
                     lines.popleft()
             finally:
                 self._sending.release()
-            if lines:
-                return
 
     def finish(self) -> list[Line]:
         """The lines that are not sent yet. Called after the last `add`."""
         with self._sending:
             lines = list(self._lines)
             self._lines.clear()
-        if self._dropped:
-            some = f"{self._dropped} records were" if self._dropped > 1 else "1 record was"
-            lines.append(_about_dropped(f"{some} dropped: {self._reason()}"))
+        for reason, number in self._dropped.items():
+            some = f"{number} records were" if number > 1 else "1 record was"
+            lines.append(_about_dropped(f"{some} dropped: {reason}"))
         return lines
 
 
