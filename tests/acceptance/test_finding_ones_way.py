@@ -24,9 +24,9 @@ app = App()
 
 @app.job()
 def report(ctx: Context) -> int:
-    with open("report", "w") as file:
-        file.write("a report")
-    ctx.output("report.txt", "report")
+    path = ctx.folder / "report"
+    path.write_text("a report")
+    ctx.output("report.txt", path)
     return 7
 
 @app.job(require_key=True)
