@@ -20,38 +20,8 @@ from msgspec.structs import replace
 from bide.core.jobs.record import Job
 from bide.server.store import BY_CONTENT, ClaimRequest, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
-from bide.server.store.postgres.server import held_channel
-from bide.server.store.postgres.statements import (
-    END_OF_KEYS,
-    END_OF_USES,
-    EVENTS,
-    EXPIRED,
-    INSERT,
-    INSERT_INPUT,
-    KEYS,
-    LOCK_LOG,
-    LOCKED,
-    NEXT_DUE,
-    OF_KINDS,
-    OF_ONE_KIND,
-    OLD_KEYS,
-    OLD_TOMBSTONES,
-    PAUSE,
-    PUT_DURATIONS,
-    PUT_WORKERS,
-    REPLACED_KEYS,
-    SMALL_STEPS,
-    STEPS,
-    TOMBSTONES,
-    UPDATE,
-    UPLOAD,
-    UPLOADS,
-    USER,
-    USES,
-    VERIFY,
-    WAKE,
-)
-from bide.server.store.rows import FIELDS, job_of, values_of
+from bide.server.store.postgres.server import NUMBERING, held_channel
+from bide.server.store.rows import COLUMNS, FIELDS, job_of, values_of
 from bide.server.store.transaction import (
     Due,
     Key,
@@ -70,6 +40,172 @@ IDS_PER_NOTIFICATION = 250  # a notification has at most 8,000 bytes
 BATCH = 1000  # rows that one statement of the upkeep changes
 DEAD_WORKER = 3600.0  # seconds after which the next heartbeat of any worker removes a dead worker's row
 Statement = tuple[str, Sequence[Any]]
+
+# --- the statements
+#
+# Rows are one JSON parameter, so a statement does not depend on their number. Several processes may run the statements of
+# the upkeep concurrently: each skips rows that another has locked.
+
+_INTEGERS = {"version", "run", "priority", "attempt", "max_attempts", "failures", "losses", "fence"}
+_INSTANTS = {
+    *("created_at", "updated_at", "run_at", "due", "deadline", "lease_until", "started_at"),
+    *("next_attempt_at", "cancel_asked_at", "finished_at", "keep", "expires_at", "lease_seconds"),
+    "overdue_at",
+}
+# Fields that never change.
+_FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}
+
+
+def _typed(names: Iterable[str]) -> str:
+    def kind(name: str) -> str:
+        return "bigint" if name in _INTEGERS else "float8" if name in _INSTANTS else "text"
+
+    return ", ".join(f"{name} {kind(name)}" for name in names)
+
+
+_CHANGED = [name for name in FIELDS if name not in _FIXED]
+_OF_JOB = ", ".join(f"j.{name}" for name in FIELDS)
+_INSERT = (
+    f"INSERT INTO jobs ({COLUMNS}, ready, tags) SELECT {COLUMNS}, ready, tags "
+    f"FROM json_to_recordset(%s::json) AS n({_typed(FIELDS)}, ready boolean, tags text[])"
+)
+_INSERT_INPUT = (
+    "INSERT INTO inputs (job_id, tenant, input, files) SELECT job_id, tenant, input, files "
+    "FROM json_to_recordset(%s::json) AS n(job_id text, tenant text, input text, files text)"
+)
+_BEFORE = "was_version bigint, was_fence bigint, was_lease float8, was_owner text"
+_WAS = (
+    "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence "
+    "AND j.lease_until IS NOT DISTINCT FROM n.was_lease AND j.owner IS NOT DISTINCT FROM n.was_owner"
+)
+_UPDATE = (
+    f"WITH done AS (UPDATE jobs j SET {', '.join(f'{name} = n.{name}' for name in _CHANGED)}, "
+    "ready = coalesce(n.ready, j.ready) FROM json_to_recordset(%s::json) AS "
+    f"n(id text, {_typed(_CHANGED)}, ready boolean, {_BEFORE}) "
+    f"WHERE {_WAS} RETURNING 1) "
+    "SELECT expect(count(*), %s) FROM done"
+)
+_VERIFY = (
+    "SELECT expect(count(*), %s) FROM jobs j, "
+    f"json_to_recordset(%s::json) AS n(id text, {_BEFORE}) WHERE {_WAS}"
+)
+_KEYS = (
+    "WITH done AS (INSERT INTO keys (tenant, kind, key, fingerprint, job_id, at) "
+    "SELECT tenant, kind, key, fingerprint, job_id, at FROM json_to_recordset(%s::json) AS "
+    "n(tenant text, kind text, key text, fingerprint text, job_id text, at float8) "
+    "ON CONFLICT DO NOTHING RETURNING 1) SELECT expect(count(*), %s) FROM done"
+)
+_REPLACED_KEYS = (
+    "WITH done AS (UPDATE keys k SET fingerprint = n.fingerprint, job_id = n.job_id, at = n.at "
+    "FROM json_to_recordset(%s::json) AS n(tenant text, kind text, key text, fingerprint text, job_id text, at float8, "
+    "replaces text) WHERE k.tenant = n.tenant AND k.kind = n.kind AND k.key = n.key AND k.job_id = n.replaces "
+    "RETURNING 1) SELECT expect(count(*), %s) FROM done"
+)
+_END_OF_KEYS = "UPDATE keys k SET at = coalesce(j.finished_at, %s) FROM jobs j WHERE j.id = k.job_id AND j.id = ANY(%s)"
+_STEPS = (
+    "INSERT INTO steps (job_id, name, tenant, result, at) SELECT job_id, name, tenant, result, at "
+    "FROM json_to_recordset(%s::json) AS n(job_id text, name text, tenant text, result text, at float8) "
+    "ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, at = excluded.at"
+)
+# The sizes are known without reading the values, so results that do not fit are not read.
+_SMALL_STEPS = (
+    "SELECT name, result FROM (SELECT name, result, sum(octet_length(result)) OVER (ORDER BY name) AS total "
+    "FROM steps WHERE job_id = %s) s WHERE total <= %s"
+)
+_LOCK_LOG = f"SELECT pg_advisory_xact_lock({NUMBERING}, hashtext(current_schema()))"
+_EVENTS = (
+    "WITH e AS (INSERT INTO events (id, tenant, job_id, type, at, job, origin) "
+    "SELECT nextval('event_numbers'), tenant, job_id, type, at, job, %s FROM json_to_recordset(%s::json) AS "
+    "n(tenant text, job_id text, type text, at float8, job text) RETURNING id), "
+    "r AS (SELECT min(id) AS first, max(id) AS last FROM e) "
+    "SELECT first, pg_notify(%s, %s::text || ' ' || first || ' ' || last) FROM r"
+)
+_LOCKED = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
+_DUE = "ready AND queue = %s AND kind = {kind} AND id <> ALL(%s)"
+_FIRST = "ORDER BY priority DESC, seq LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
+_WITH_INPUT = f"SELECT {_OF_JOB}, i.input, i.files FROM ({{}}) j JOIN inputs i ON i.job_id = j.id "
+_IN_ORDER = "ORDER BY j.priority DESC, j.seq LIMIT %s"
+_OF_ONE_KIND = (
+    _WITH_INPUT.format(f"SELECT * FROM jobs WHERE {_DUE.format(kind='%s')} {_FIRST}") + _IN_ORDER
+)
+_OF_KINDS = (
+    _WITH_INPUT.format(
+        "SELECT found.* FROM unnest(%s::text[]) AS k(kind) CROSS JOIN LATERAL "
+        f"(SELECT * FROM jobs WHERE {_DUE.format(kind='k.kind')} {_FIRST}) found"
+    )
+    + _IN_ORDER
+)
+# Of an existing row only the columns that can change; the sender's part is written once.
+_UPLOADS = (
+    f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
+    "FROM json_to_recordset(%s::json) AS n(id text, tenant text, status text, replica text, bytes bigint, reserved bigint, "
+    "updated_at float8, expires_at float8, record text, submission text) ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in upload_rows.CHANGED)
+)
+_USES = (
+    "INSERT INTO upload_uses (upload_id, job_id, tenant) SELECT upload_id, job_id, tenant "
+    "FROM unnest(%s::text[], %s::text[], %s::text[]) AS n(upload_id, job_id, tenant) ON CONFLICT DO NOTHING"
+)
+_END_OF_USES = (
+    "DELETE FROM upload_uses u USING unnest(%s::text[], %s::text[]) AS n(upload_id, job_id) "
+    "WHERE u.upload_id = n.upload_id AND u.job_id = n.job_id"
+)
+_PUT_DURATIONS = (
+    "INSERT INTO durations (tenant, kind, sketch) SELECT '-', name, text "
+    "FROM json_to_recordset(%s::json) AS n(name text, text text) "
+    "ON CONFLICT (tenant, kind) DO UPDATE SET sketch = excluded.sketch"
+)
+_PUT_WORKERS = (
+    "INSERT INTO workers (name, tenant, state, seen_at) SELECT name, '-', text, %s "
+    "FROM json_to_recordset(%s::json) AS n(name text, text text) "
+    "ON CONFLICT (name) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at"
+)
+_PAUSE = (
+    "INSERT INTO queues (tenant, name, paused) SELECT '-', name, paused "
+    "FROM unnest(%s::text[], %s::boolean[]) AS n(name, paused) "
+    "ON CONFLICT (tenant, name) DO UPDATE SET paused = excluded.paused"
+)
+_TOMBSTONES = (
+    "INSERT INTO tombstones (id, tenant, at) SELECT id, tenant, %s "
+    "FROM unnest(%s::text[], %s::text[]) AS n(id, tenant) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
+)
+_UPLOAD = f"SELECT {upload_rows.READ} FROM uploads WHERE id = %s FOR NO KEY UPDATE"
+_USER = (
+    "SELECT u.job_id FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = %s "
+    "AND (%s::float8 IS NULL OR j.finished_at IS NULL OR j.finished_at > %s) LIMIT 1"
+)
+# --- upkeep
+_WAKE = (
+    "WITH found AS (SELECT id FROM jobs WHERE NOT ready AND due <= %s ORDER BY due LIMIT %s "
+    "FOR NO KEY UPDATE SKIP LOCKED) "
+    "UPDATE jobs j SET ready = true FROM found f WHERE j.id = f.id RETURNING j.queue, j.kind"
+)
+_NEXT_DUE = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
+# A child job stays after its retention while its parent may need its result, in a later run too.
+_EXPIRED = (
+    "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND NOT EXISTS (SELECT 1 FROM jobs p "
+    "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
+)
+_OLD_TOMBSTONES = (
+    "DELETE FROM tombstones WHERE ctid = ANY(ARRAY(SELECT ctid FROM tombstones WHERE at <= %s LIMIT %s))"
+)
+# Removes the keys of jobs that ended long enough ago. `at` is the time from which a key is checked again.
+_OLD_KEYS = (
+    "WITH old AS (SELECT k.ctid AS place, j.id, j.finished_at FROM (SELECT ctid, job_id FROM keys WHERE at <= %s "
+    "ORDER BY at LIMIT %s FOR UPDATE SKIP LOCKED) k LEFT JOIN jobs j ON j.id = k.job_id), "
+    "kept AS (UPDATE keys SET at = coalesce(old.finished_at, %s) FROM old WHERE keys.ctid = old.place "
+    "AND old.id IS NOT NULL AND (old.finished_at IS NULL OR old.finished_at > %s)) "
+    "DELETE FROM keys USING old WHERE keys.ctid = old.place AND (old.id IS NULL OR old.finished_at <= %s)"
+)
+_CHECK = (
+    "INSERT INTO write_check (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
+)
+# The names of the columns in these parameters.
+_INPUT = ("job_id", "tenant", "input", "files")
+_KEY = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
+_STEP = ("job_id", "name", "tenant", "result", "at")
+_TEXT = ("name", "text")
+_EVENT = ("tenant", "job_id", "type", "at", "job")
 
 
 class PostgresTransaction(Transaction):
@@ -123,7 +259,7 @@ class PostgresTransaction(Transaction):
         """Read the jobs and keys that the operations need, with one statement each."""
         wanted = sorted({i for i in job_ids if i not in self._cache.held})
         if wanted:
-            found = {row[0]: job_of(row) for row in self.execute(LOCKED, (wanted,))}
+            found = {row[0]: job_of(row) for row in self.execute(_LOCKED, (wanted,))}
             self._known.update((job_id, found.get(job_id)) for job_id in wanted)
         full_keys = sorted(set(keys))
         if full_keys:
@@ -145,7 +281,7 @@ class PostgresTransaction(Transaction):
         if job is not None:
             self.trusted[job_id] = job
             return job
-        row = self.execute(LOCKED, ([job_id],)).fetchone()
+        row = self.execute(_LOCKED, ([job_id],)).fetchone()
         job = self._known[job_id] = None if row is None else job_of(row)
         return job
 
@@ -157,9 +293,9 @@ class PostgresTransaction(Transaction):
             self.flush_changes()
         changed = [*self._stored, *self._removed]  # not written yet, and not claimable any more
         if len(request.kinds) == 1:
-            rows = self.execute(OF_ONE_KIND, (request.queue, request.kinds[0], changed, limit, limit))
+            rows = self.execute(_OF_ONE_KIND, (request.queue, request.kinds[0], changed, limit, limit))
         else:
-            rows = self.execute(OF_KINDS, (list(request.kinds), request.queue, changed, limit, limit))
+            rows = self.execute(_OF_KINDS, (list(request.kinds), request.queue, changed, limit, limit))
         found = []
         for row in rows:
             job = self._known[row[0]] = job_of(row)
@@ -168,7 +304,7 @@ class PostgresTransaction(Transaction):
         return found
 
     def read_upload(self, upload_id: str) -> Upload | None:
-        row = self.execute(UPLOAD, (upload_id,)).fetchone()
+        row = self.execute(_UPLOAD, (upload_id,)).fetchone()
         return None if row is None else upload_rows.upload_of(row)
 
     def read_key(self, key: Key) -> tuple[bytes, str] | None:
@@ -177,7 +313,7 @@ class PostgresTransaction(Transaction):
         return self._used[key]
 
     def read_steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
-        rows = self.execute(SMALL_STEPS, (job_id, limit)).fetchall()
+        rows = self.execute(_SMALL_STEPS, (job_id, limit)).fetchall()
         return {msgspec.json.decode(name, type=str): msgspec.Raw(text.encode()) for name, text in rows}
 
     def read_paused(self, *, sure: bool = False) -> frozenset[str]:
@@ -198,21 +334,21 @@ class PostgresTransaction(Transaction):
         if job:
             rows = self.execute("SELECT upload_id FROM upload_uses WHERE job_id = %s", (job,))
         else:
-            rows = self.execute(USER, (upload, ended, ended))
+            rows = self.execute(_USER, (upload, ended, ended))
         return [found for (found,) in rows]
 
     # --- upkeep
 
     def wake(self) -> tuple[set[tuple[str, str]], float | None]:
-        woken = self.execute(WAKE, (self.now, BATCH)).fetchall()
-        row = self.execute(NEXT_DUE).fetchone()
+        woken = self.execute(_WAKE, (self.now, BATCH)).fetchall()
+        row = self.execute(_NEXT_DUE).fetchone()
         return {(queue, kind) for queue, kind in woken}, None if row is None else row[0]
 
     def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
-        self.execute(OLD_TOMBSTONES, (tombstones, max(limit, BATCH)))
-        self.execute(OLD_KEYS, (keys, max(limit, BATCH), self.now, keys, keys))
+        self.execute(_OLD_TOMBSTONES, (tombstones, max(limit, BATCH)))
+        self.execute(_OLD_KEYS, (keys, max(limit, BATCH), self.now, keys, keys))
         self._used.clear()  # some of them may have been removed
-        return [(job_id, tenant) for job_id, tenant in self.execute(EXPIRED, (self.now, limit))]
+        return [(job_id, tenant) for job_id, tenant in self.execute(_EXPIRED, (self.now, limit))]
 
     # --- writes
 
@@ -249,9 +385,9 @@ class PostgresTransaction(Transaction):
                 }
                 for new in changes.new
             ]
-            yield INSERT, (encode(jobs).decode(),)
+            yield _INSERT, (encode(jobs).decode(),)
             inputs = [(n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new]
-            yield INSERT_INPUT, (_json(_INPUT, inputs),)
+            yield _INSERT_INPUT, (_json(_INPUT, inputs),)
         if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
             yield from self._upload_statements(changes)
         if changes.keys:
@@ -259,7 +395,7 @@ class PostgresTransaction(Transaction):
             self._used.update((k.key, (k.fingerprint, k.job_id)) for k in changes.keys)
         if changes.changed:
             changed = [self._changed_row(before, after) for before, after in changes.changed]
-            yield UPDATE, (encode(changed).decode(), len(changed))
+            yield _UPDATE, (encode(changed).decode(), len(changed))
             self._locked.update(before.id for before, _ in changes.changed)
         for job_id, files in changes.files:
             yield "UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id)
@@ -268,9 +404,9 @@ class PostgresTransaction(Transaction):
                 (s.job_id, encode(s.name).decode(), s.tenant, bytes(s.result).decode(), now)
                 for s in changes.steps
             ]
-            yield STEPS, (_json(_STEP, steps),)
+            yield _STEPS, (_json(_STEP, steps),)
         if changes.paused:
-            yield PAUSE, [list(column) for column in zip(*changes.paused, strict=True)]
+            yield _PAUSE, [list(column) for column in zip(*changes.paused, strict=True)]
         if changes.texts:
             yield from self._texts_of(changes)
         if changes.check:
@@ -282,41 +418,41 @@ class PostgresTransaction(Transaction):
     def _upload_statements(self, changes: RowChanges) -> Iterator[Statement]:
         if changes.uploads:
             rows = [upload_rows.values_of(upload) for upload in changes.uploads]
-            yield UPLOADS, (_json(upload_rows.FIELDS, rows),)
+            yield _UPLOADS, (_json(upload_rows.FIELDS, rows),)
         if changes.removed_uploads:
             ids = list(changes.removed_uploads)
             yield "DELETE FROM uploads WHERE id = ANY(%s)", (ids,)
-            yield TOMBSTONES, (self.now, ids, ["-"] * len(ids))
+            yield _TOMBSTONES, (self.now, ids, ["-"] * len(ids))
         if changes.uses:
-            yield USES, [list(column) for column in zip(*changes.uses, strict=True)]
+            yield _USES, [list(column) for column in zip(*changes.uses, strict=True)]
         if changes.removed_uses:
-            yield END_OF_USES, [list(column) for column in zip(*changes.removed_uses, strict=True)]
+            yield _END_OF_USES, [list(column) for column in zip(*changes.removed_uses, strict=True)]
 
     def _key_statements(self, keys: Sequence[KeyRow]) -> Iterator[Statement]:
         new = [_key_row(row, self.now) for row in keys if row.replaces is None]
         if new:
-            yield KEYS, (_json(_KEY, new), len(new))
+            yield _KEYS, (_json(_KEY, new), len(new))
         replaced = [(*_key_row(row, self.now), row.replaces) for row in keys if row.replaces is not None]
         if replaced:
-            yield REPLACED_KEYS, (_json((*_KEY, "replaces"), replaced), len(replaced))
+            yield _REPLACED_KEYS, (_json((*_KEY, "replaces"), replaced), len(replaced))
 
     def _deletions(self, removed: Sequence[tuple[str, str]]) -> Iterator[Statement]:
         ids, tenants = [job_id for job_id, _ in removed], [tenant for _, tenant in removed]
-        yield END_OF_KEYS, (self.now, ids)
+        yield _END_OF_KEYS, (self.now, ids)
         yield "DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", (ids, BY_CONTENT)
         yield "DELETE FROM jobs WHERE id = ANY(%s)", (ids,)
         for table in ("inputs", "steps", "events", "upload_uses"):
             yield f"DELETE FROM {table} WHERE job_id = ANY(%s)", (ids,)
-        yield TOMBSTONES, (self.now, ids, tenants)
+        yield _TOMBSTONES, (self.now, ids, tenants)
 
     def _texts_of(self, changes: RowChanges) -> Iterator[Statement]:
         durations = [(name, text) for table, name, text in changes.texts if table == "durations"]
         if durations:
-            yield PUT_DURATIONS, (_json(_TEXT, durations),)
+            yield _PUT_DURATIONS, (_json(_TEXT, durations),)
         workers = [(name, text) for table, name, text in changes.texts if table == "workers"]
         if workers:
             live = [(name, state) for name, state in workers if state is not None]
-            yield PUT_WORKERS, (self.now, _json(_TEXT, live))
+            yield _PUT_WORKERS, (self.now, _json(_TEXT, live))
             ended = [name for name, state in workers if state is None]
             yield (
                 "DELETE FROM workers WHERE name = ANY(%s) OR seen_at < %s",
@@ -338,7 +474,7 @@ class PostgresTransaction(Transaction):
         unwritten = [job for job_id, job in self.trusted.items() if job_id not in self._locked]
         if unwritten:
             rows = [{"id": job.id, **_before(job)} for job in unwritten]
-            self.defer(VERIFY, len(rows), encode(rows).decode())
+            self.defer(_VERIFY, len(rows), encode(rows).decode())
         self._notify_others(channel, origin)
         if not (self._begun or self._writes or self.events):
             return
@@ -347,8 +483,8 @@ class PostgresTransaction(Transaction):
             statements.insert(0, ("BEGIN", ()))
         if self.events:
             events = [(e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events]
-            statements.append((LOCK_LOG, ()))
-            statements.append((EVENTS, (origin, _json(_EVENT, events), channel, f"e {origin}")))
+            statements.append((_LOCK_LOG, ()))
+            statements.append((_EVENTS, (origin, _json(_EVENT, events), channel, f"e {origin}")))
         statements.append(("COMMIT", ()))
         self.commit_sent = True
         answers = self._execute_batch(statements)
@@ -397,16 +533,6 @@ class PostgresTransaction(Transaction):
                 cache.held.pop(job_id, None)
                 cache.own.pop(job_id, None)
         cache.jobs.invalidate(self._jobs)
-
-
-_INPUT = ("job_id", "tenant", "input", "files")
-_KEY = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
-_STEP = ("job_id", "name", "tenant", "result", "at")
-_TEXT = ("name", "text")
-_EVENT = ("tenant", "job_id", "type", "at", "job")
-_CHECK = (
-    "INSERT INTO write_check (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
-)
 
 
 def _json(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
