@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -51,21 +51,38 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
+@contextlib.contextmanager
+def written(goal: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """Open a file for writing that becomes `goal` at the end, complete and on disk. After an exception nothing remains of
+    it. `replace=False`: an existing `goal` stays.
+    """
+    make_folders(goal.parent)
+    part = part_of(goal)
+    try:
+        with create(part) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            part.replace(goal)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(part, goal)
+        sync_path(goal.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def part_of(goal: Path) -> Path:
+    """A name for the incomplete file, in the same folder."""
+    return goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
+
+
 def create_once(path: Path, data: bytes) -> bytes:
     """Create a file with `data` atomically, unless it exists. Return its content."""
     if not path.exists():
-        make_folders(path.parent)
-        new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
-        try:
-            with create(new) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-        sync_path(path.parent)
+        with written(path, replace=False) as file:
+            file.write(data)
     return path.read_bytes()
 
 

@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 
 from bide.core.errors import SetupError
-from bide.server.durable_files import FILE_MODE, create, make_folders, sync_path, tighten
+from bide.server.durable_files import FILE_MODE, create_once, make_folders, tighten
 
 # File system types in mountinfo. On a network file system, locks may not work across machines or at all, and SQLite's
 # write-ahead log needs shared memory between all processes that open it.
@@ -54,22 +54,14 @@ class DataFolder:
     def _own(self) -> set[Path]:
         """All paths that bide creates in it."""
         database = [self.database.with_name(self.database.name + end) for end in ("", "-wal", "-shm")]
-        others = [self.path / name for name in ("lock", "replica", ".replica", "workers")]
+        others = [self.path / name for name in ("lock", "replica", "workers")]
         return {*database, *others, self.blobs, self.work, self.uploads}
 
     @property
     def replica(self) -> str:
         """The name of the service of this folder, stable over restarts. Its lease owners begin with it."""
-        file_path = self.path / "replica"
-        if not file_path.exists():
-            new = file_path.with_name(".replica")
-            with create(new) as file:
-                file.write(f"{os.uname().nodename}.{secrets.token_hex(3)}".encode())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(file_path)
-            sync_path(file_path.parent)
-        return file_path.read_text(encoding="utf-8").strip()
+        new = f"{os.uname().nodename}.{secrets.token_hex(3)}"
+        return create_once(self.path / "replica", new.encode()).decode().strip()
 
     @property
     def owner(self) -> str:

@@ -17,7 +17,7 @@ from bide.core.clock import Clock
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.jobs.record import FileInfo
 from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, Signing, file_gone, job_key
-from bide.server.durable_files import FILE_MODE, create, create_once, make_folders, sync_path
+from bide.server.durable_files import FILE_MODE, create_once, make_folders, sync_path, written
 
 _COPY_SIZE = 1024 * 1024
 CONCURRENT_MOVES = 2  # more would wait for the same disk
@@ -119,19 +119,8 @@ class FileBlobs:
 
 def store_file(goal: Path, source: Path | bytes) -> tuple[int, str]:
     """Stores a file atomically and durably; returns its size and checksum."""
-    make_folders(goal.parent)
-    part = goal.with_name(goal.name + ".part")
-    try:
-        with _open(source) as reader, create(part) as writer:
-            size, digest = _copy(reader, writer)
-            writer.flush()
-            os.fsync(writer.fileno())
-        part.replace(goal)
-        sync_path(goal.parent)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    return size, digest
+    with _open(source) as reader, written(goal) as writer:
+        return _copy(reader, writer)
 
 
 def _open(source: Path | bytes) -> BinaryIO:

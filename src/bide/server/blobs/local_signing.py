@@ -23,7 +23,15 @@ from bide.core.clock import Clock, render_instant
 from bide.core.errors import BadSignature, SignatureExpired, WrongLength
 from bide.server.blobs import SIGNED_VALUES, BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.files import FileBlobs
-from bide.server.durable_files import create, create_once, finished, make_folders, sync_path
+from bide.server.durable_files import (
+    create,
+    create_once,
+    finished,
+    make_folders,
+    part_of,
+    sync_path,
+    written,
+)
 from bide.server.upload_record import upload_of
 
 BATCH = 1024 * 1024
@@ -152,7 +160,7 @@ def _upload(key: str) -> str:
 
 async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
     await asyncio.to_thread(make_folders, goal.parent)
-    part = goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
+    part = part_of(goal)
     left, batch = size, bytearray()
     try:
         with create(part, buffering=0) as file:
@@ -202,15 +210,7 @@ def _parts(folder: Path) -> list[StoredPart]:
 
 
 def _concatenate(sources: Sequence[Path], goal: Path) -> None:
-    part = goal.with_name(f".{goal.name}-{secrets.token_hex(4)}.part")
-    try:
-        with create(part) as outgoing:
-            for source in sources:
-                with source.open("rb") as incoming:
-                    shutil.copyfileobj(incoming, outgoing, BATCH)
-            outgoing.flush()
-            os.fsync(outgoing.fileno())
-        part.replace(goal)
-        sync_path(goal.parent)
-    finally:
-        part.unlink(missing_ok=True)
+    with written(goal) as outgoing:
+        for source in sources:
+            with source.open("rb") as incoming:
+                shutil.copyfileobj(incoming, outgoing, BATCH)
