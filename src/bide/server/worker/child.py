@@ -206,10 +206,13 @@ class ChildRuntime:
             p.AttemptFailed(run.job_id, run.fence, code, text_of(text), retryable, None, None)
         )
 
-    def restore_process_state(self) -> None:
-        """Restore the process state that a handler has changed. If that fails, request a replacement before the job ends."""
+    def handler_ended(self, error: BaseException | None = None) -> None:
+        """Restore the process state that the handler has changed, or request a replacement before the job ends."""
+        if channels.forked:
+            _exit_fork(error)
         if (
-            self.process_state is not None
+            len(self.attempts) == 1  # another running job may depend on the current state
+            and self.process_state is not None
             and not self.process_state.restore()
             and not self.needs_replacement
         ):
@@ -355,19 +358,14 @@ class SyncChild(ChildRuntime):
             self._current = attempt
             value = attempt.kind.fn(*args, **values)
             self._current = None
-            self._handler_ended()
+            self.handler_ended()
             message = attempt.returned(value)
         except BaseException as raised:
             self._current = None
-            self._handler_ended(raised)
+            self.handler_ended(raised)
             error = raised
             message = attempt.raised(raised)
         self.end(attempt, message, error)
-
-    def _handler_ended(self, error: BaseException | None = None) -> None:
-        if channels.forked:
-            _exit_fork(error)
-        self.restore_process_state()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         """Raise in a handler that has not stopped on request, even in a sleep or a wait.
@@ -439,19 +437,13 @@ class AsyncChild(ChildRuntime):
         try:
             args, values = attempt.arguments()
             value = await attempt.kind.fn(*args, **values)
-            self._handler_ended()
+            self.handler_ended()
             message = attempt.returned(value)
         except BaseException as raised:
-            self._handler_ended(raised)
+            self.handler_ended(raised)
             error = raised
             message = attempt.raised(raised)
         self.end(attempt, message, error)
-
-    def _handler_ended(self, error: BaseException | None = None) -> None:
-        if channels.forked:
-            _exit_fork(error)
-        if len(self.attempts) == 1:  # another running job may depend on the current state
-            self.restore_process_state()
 
 
 def main() -> None:
