@@ -10,19 +10,16 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
 from bide.core.errors import Unavailable
-from bide.core.wire.http import PROBLEM_TYPE, render_problem
+from bide.server.http.request import Receive, Scope, Send, problem_response
+from bide.server.intake import new_trace_id
 from bide.service.assembly import Service
 from bide.service.data_folder import FolderInUse
 
 log = logging.getLogger("bide")
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 SHUTDOWN_TIMEOUT = 5.0  # seconds that a stop waits for responses
 RETRY_INTERVAL = 1.0  # seconds after which a waiting worker tries to lock the data folder again
 
@@ -146,14 +143,8 @@ async def _reject(reason: str, scope: Scope, receive: Receive, send: Send) -> No
         await receive()
         await send({"type": "websocket.close", "code": 1012})
         return
-    problem = Unavailable(reason)
-    body = render_problem(
-        problem, quote(scope["path"]), os.urandom(16).hex(), quote(scope.get("root_path", ""))
-    )
-    headers = [
-        (b"content-type", PROBLEM_TYPE.encode()),
-        (b"content-length", b"%d" % len(body)),
-        (b"retry-after", b"5"),
-    ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    base = quote(scope.get("root_path", ""))
+    response = problem_response(Unavailable(reason), quote(scope["path"]), new_trace_id(), base)
+    start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": response.body})

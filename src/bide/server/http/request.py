@@ -222,18 +222,23 @@ class HttpRequest:
         return render_problem(problem, self.instance, self.trace_id, self.base)
 
     def problem_response(self, problem: Problem) -> Response:
-        body = self.render_problem(problem)
-        headers = [
-            (b"content-type", PROBLEM_TYPE.encode()),
-            (b"content-length", b"%d" % len(body)),
-            *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
-        ]
-        if "Cache-Control" not in problem.headers:
-            # Caches may keep a 404 or 410 that has no Cache-Control.
-            headers.append((b"cache-control", b"no-store"))
-        if problem.status in (429, 503) and "Retry-After" not in problem.headers:
-            headers.append((b"retry-after", b"5"))
-        return Response(problem.status, headers, body)
+        return problem_response(problem, self.instance, self.trace_id, self.base)
+
+
+def problem_response(problem: Problem, instance: str, trace_id: str, base: str) -> Response:
+    """Returns the response to a request at the path `instance`. `base` is the path of the service."""
+    body = render_problem(problem, instance, trace_id, base)
+    headers = [
+        (b"content-type", PROBLEM_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
+    ]
+    if "Cache-Control" not in problem.headers:
+        # Caches may keep a 404 or 410 that has no Cache-Control.
+        headers.append((b"cache-control", b"no-store"))
+    if problem.status in (429, 503) and "Retry-After" not in problem.headers:
+        headers.append((b"retry-after", b"5"))
+    return Response(problem.status, headers, body)
 
 
 def wrong_parameter(name: str, detail: str) -> InvalidInput:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -30,9 +29,9 @@ from bide.core.errors import (
     RequestTimeout,
     Unavailable,
 )
-from bide.core.wire.http import PROBLEM_TYPE, render_problem
 from bide.server.config import HttpConfig
-from bide.server.http.request import STREAM, Headers
+from bide.server.http.request import STREAM, Headers, problem_response
+from bide.server.intake import new_trace_id
 from bide.service.httpd.request_cycle import HIGH_WATER, RequestCycle, WriteBuffer, begin
 
 log = logging.getLogger("bide.http")
@@ -571,15 +570,10 @@ class HttpConnection(asyncio.Protocol):
     def _render(self, problem: Problem, path: bytes) -> tuple[bytes, bytes]:
         instance = quote(path[:200].decode("latin-1"), safe="/%:")
         base = self._shared.root_path
-        body = render_problem(problem, base + instance, os.urandom(16).hex(), base)
-        lines = [
-            f"HTTP/1.1 {problem.status} {problem.title}",
-            f"content-type: {PROBLEM_TYPE}",
-            f"content-length: {len(body)}",
-            "connection: close",
-            *(["retry-after: 5"] if problem.status == 503 else []),
-        ]
-        return "\r\n".join(lines).encode() + b"\r\n" + self.date + b"\r\n", body
+        response = problem_response(problem, base + instance, new_trace_id(), base)
+        lines = [b"HTTP/1.1 %d %s" % (problem.status, problem.title.encode()), b"connection: close"]
+        lines += [b"%s: %s" % header for header in response.headers]
+        return b"\r\n".join(lines) + b"\r\n" + self.date + b"\r\n", response.body
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
