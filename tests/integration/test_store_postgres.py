@@ -713,7 +713,7 @@ async def test_without_a_free_connection_a_read_is_refused_in_time(
     assert time.monotonic() - begin < 0.9
     await asyncio.gather(*slow)
     assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()]
-    lists = [asyncio.create_task(store._reads.list_rows("SELECT pg_sleep(0.6)")) for _ in range(2)]
+    lists = [asyncio.create_task(store._reads.rows("SELECT pg_sleep(0.6)", long=True)) for _ in range(2)]
     await asyncio.sleep(0.05)
     assert await store.get(["01Q9GD6E000000000000000001"]) == [Missing()], "lists leave room for polls"
     done = await asyncio.gather(*lists, return_exceptions=True)

@@ -74,7 +74,8 @@ async def begin(request: HttpRequest) -> Response:
             detail = f"{wanted.size} bytes make more than {MOST_CHUNKS} chunks of {chunk_size} bytes; use larger chunks"
             raise InvalidInput(detail, errors=[{"pointer": "/chunkSize", "detail": detail}])
         chunk_size = -(-wanted.size // MOST_CHUNKS)
-    upload = await request.components.uploads.chunks.begin(
+    upload = await request.components.uploads.begin(
+        Way.CHUNKS,
         clean_name(wanted.name),
         wanted.job(request),
         size=wanted.size,

@@ -197,7 +197,7 @@ def _verify(request: HttpRequest, path: str) -> tuple[int, dict[str, str]]:
     """Returns the size of the body and the signed values."""
     signed = {name: request.one(name) or "" for name in SIGNED_VALUES if name in request.query}
     declared = request.header(b"content-type") or ""
-    size = request.components.uploads.presigned.verify(
+    size = request.components.uploads.presigned.receiver().verify(
         request.scope["method"], path, signed, request.content_length, declared
     )
     return size, signed

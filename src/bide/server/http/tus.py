@@ -55,7 +55,7 @@ from bide.server.http.attachments import attachment
 from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
-from bide.server.http.uploads import UPLOAD_ID, read_sha256
+from bide.server.http.uploads import UPLOAD_ID, read_sha256, remove
 from bide.server.store import StoreUnavailable
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
@@ -103,7 +103,7 @@ async def options(request: HttpRequest) -> Response:
 
 
 async def create(request: HttpRequest) -> Response:
-    tus = request.components.uploads.tus
+    uploads = request.components.uploads
     metadata = request.header(b"upload-metadata") or ""
     given = read_metadata(metadata)
     name = clean_name(given.get("filename") or given.get("name"))
@@ -120,12 +120,12 @@ async def create(request: HttpRequest) -> Response:
     body = BodyStream(request)
     sent = await _has_body(request, body) or size == 0
     if urls:
-        upload = await tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
+        upload = await uploads.tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
         return _response(request, 201, upload, located=True)
     if partial:  # has no type, checksum and job of its own
-        upload = await tus.begin(name, size=size, partial=True, metadata=metadata)
+        upload = await uploads.begin(Way.TUS, name, size=size, partial=True, metadata=metadata)
     else:
-        upload = await tus.begin(name, job, size=size, **fields)
+        upload = await uploads.begin(Way.TUS, name, job, size=size, **fields)
     if sent:
         upload = await _append(request, upload.id, 0, body)
     return _response(request, 201, upload, located=True, offset=sent)
@@ -271,11 +271,6 @@ def _response(
 
 
 # --- removing and downloading
-
-
-async def remove(request: HttpRequest) -> Response:
-    await request.components.uploads.remove(request.args[0])
-    return Response(204, [])
 
 
 async def override(request: HttpRequest) -> Response:

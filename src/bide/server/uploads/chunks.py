@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,7 +21,6 @@ from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Charge, Quota
 from bide.server.uploads.staging import Sink, Staging
-from bide.server.uploads.upload_jobs import UploadJob
 
 DEFAULT_CHUNK = 8 * 1024 * 1024
 MIN_CHUNK = 64 * 1024
@@ -37,10 +35,6 @@ class ChunkedUploads:
         self._staging = staging
         self._quota = quota
         self._hashing: dict[str, asyncio.Future[None]] = {}
-
-    async def begin(self, name: str, job: UploadJob | None, **fields: Any) -> Upload:
-        """Stores a new upload. `fields` are those of its record."""
-        return await self._lifecycle.begin(self._lifecycle.new(Way.CHUNKS, name, job, **fields), job)
 
     async def put(
         self, upload_id: str, number: int, body: AsyncIterator[bytes], announced: int | None

@@ -85,6 +85,7 @@ class UploadLifecycle:
     # --- finding
 
     async def find(self, upload_id: str) -> Upload:
+        """Raises NotFound or Gone if there is no such upload."""
         found = await self._store.upload(upload_id)
         if isinstance(found, Missing):
             if found.gone:
@@ -121,8 +122,11 @@ class UploadLifecycle:
         values = {"replica": self.replica, "expires_at": now + self._lifetime, **fields}
         return Upload(self._jobs.intake.id(now), way, name, now, now, **values)
 
-    async def begin(self, upload: Upload, job: UploadJob | None) -> Upload:
-        """Stores a new upload. Raises a Problem if it does not fit, or if its job would be rejected."""
+    async def begin(self, way: Way, name: str, job: UploadJob | None = None, **fields: Any) -> Upload:
+        """Stores a new upload; `fields` are those of its record. Raises a Problem if it does not fit, or if its job would be
+        rejected.
+        """
+        upload = self.new(way, name, job, **fields)
         if upload.size is not None:
             self._quota.check_size(upload.size)
         self._quota.check(upload.size or 0)
@@ -282,7 +286,7 @@ class UploadLifecycle:
     # --- removal
 
     async def remove(self, upload_id: str) -> None:
-        """Cancels the current writer and removes the upload."""
+        """Cancels the current writer and removes the upload. Raises UploadConflict if a job uses it."""
         async with self.hold(upload_id):
             await self.find(upload_id)
             removed = await self._store.remove_upload(upload_id)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -164,15 +164,9 @@ class PresignedUploads:
 
     # --- receiving, if the storage is a folder of this service
 
-    def verify(
-        self, method: str, path: str, signed: Mapping[str, str], size: int | None, content_type: str
-    ) -> int:
-        """Returns the size of the body. Raises a Problem if the request differs from the signed one, or has expired."""
-        return self._receiver().verify(method, path, signed, size, content_type)
-
     async def put(self, upload_id: str, body: AsyncIterator[bytes], size: int) -> str:
         """Stores the file and returns its ETag. A newer writer cancels an older one."""
-        receiver = self._receiver()
+        receiver = self.receiver()
         async with self._lifecycle.hold(f"{upload_id}/content"):
             upload = await self._open(upload_id)
             with closing(Charge(self._quota, reserved=True)) as charge:
@@ -188,7 +182,7 @@ class PresignedUploads:
     async def put_part(
         self, upload_id: str, multipart: str, number: int, body: AsyncIterator[bytes], size: int
     ) -> str:
-        receiver = self._receiver()
+        receiver = self.receiver()
         async with self._lifecycle.hold(f"{upload_id}/parts/{number}"):
             upload = await self._open(upload_id)
             with closing(Charge(self._quota, reserved=True)) as charge:
@@ -201,7 +195,8 @@ class PresignedUploads:
                     charge.commit(size)
             return etag
 
-    def _receiver(self) -> SignedReceiver:
+    def receiver(self) -> SignedReceiver:
+        """Returns the receiver of signed requests at this service. Raises NotFound if there is none."""
         receiver = self._storage.receiver
         if receiver is None:
             raise NotFound(

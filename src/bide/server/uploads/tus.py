@@ -48,10 +48,6 @@ class TusUploads:
         self._quota = quota
         self._max_size = max_size
 
-    async def begin(self, name: str, job: UploadJob | None = None, **fields: Any) -> Upload:
-        """Stores a new upload. `fields` are those of its record."""
-        return await self._lifecycle.begin(self._lifecycle.new(Way.TUS, name, job, **fields), job)
-
     async def append(
         self,
         upload_id: str,
@@ -217,7 +213,7 @@ class TusUploads:
                     f"upload {part.id} cannot be concatenated: it is not a partial upload, or not complete"
                 )
         size = sum(part.received for part in found)
-        upload = await self.begin(name, job, size=size, parts=tuple(parts), **fields)
+        upload = await self._lifecycle.begin(Way.TUS, name, job, size=size, parts=tuple(parts), **fields)
         sources = [(self._staging.path(part.id), part.received) for part in found]
         with contextlib.closing(Charge(self._quota, reserved=True)) as charge:
             try:

@@ -12,7 +12,6 @@ from bide.server.config import UploadConfig
 from bide.server.intake import Intake
 from bide.server.registry import Registry
 from bide.server.store import UploadStore
-from bide.server.upload_record import Upload
 from bide.server.uploads.chunks import ChunkedUploads
 from bide.server.uploads.direct import DirectUploads
 from bide.server.uploads.expiry import UploadExpiry
@@ -45,6 +44,10 @@ class UploadService:
             store, blobs, storage, jobs, staging, quota, config.lifetime
         )
         self._expiry = UploadExpiry(lifecycle, store, staging, quota, orphans, config.inputs)
+        # What all protocols have in common.
+        self.find = lifecycle.find
+        self.begin = lifecycle.begin
+        self.remove = lifecycle.remove
         self.direct = DirectUploads(lifecycle, staging, quota, jobs)
         self.tus = TusUploads(lifecycle, staging, quota, config.max_size)
         self.chunks = ChunkedUploads(lifecycle, staging, quota)
@@ -60,14 +63,6 @@ class UploadService:
     async def close(self) -> None:
         """Waits for the threads that write."""
         await asyncio.to_thread(self._staging.close)
-
-    async def find(self, upload_id: str) -> Upload:
-        """Raises NotFound or Gone if there is no such upload."""
-        return await self._lifecycle.find(upload_id)
-
-    async def remove(self, upload_id: str) -> None:
-        """Cancels the current writer and removes the upload. Raises UploadConflict if a job uses it."""
-        await self._lifecycle.remove(upload_id)
 
     def upkeep_tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """Returns the tasks that the upkeep runs in every round."""

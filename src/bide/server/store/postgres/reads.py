@@ -64,12 +64,10 @@ class ReadPool:
         for connection in idle:
             await connection.close()
 
-    async def list_rows(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """The rows of a query that may take long."""
-        return await self.rows(sql, values, long=True)
-
     async def rows(self, sql: str, values: Sequence[Any] = (), *, long: bool = False) -> Rows:
-        """The rows of a query. Raises after QUERY_TIMEOUT; the query then keeps running and keeps its connection."""
+        """The rows of a query; `long`: it may take long. Raises after QUERY_TIMEOUT; the query then keeps running and keeps
+        its connection.
+        """
         future: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
 
         def answered(task: asyncio.Task[Rows]) -> None:

@@ -148,7 +148,7 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
             raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
         self._reads = ReadPool(self.server, self._job_cache, self._connections)
-        self._counts = SharedQuery(lambda: self._reads.list_rows(_COUNTS), self._counts_age)
+        self._counts = SharedQuery(lambda: self._reads.rows(_COUNTS, long=True), self._counts_age)
         unknown = f"It is unknown whether this was stored: {self.server.shown} does not answer. {FROZEN}"
         self._timeouts = Timeouts(WRITE_TIMEOUT, unknown)
 
@@ -195,7 +195,7 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         return await super().step(job_id, encode(name).decode())  # as JSON, because of NUL
 
     async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
-        held = await self._reads.list_rows(_HELD, (owner,))
+        held = await self._reads.rows(_HELD, (owner,), long=True)
         late = await self._reads.rows(_LATE, (self.now(), limit)) if limit else []
         return [job_of(row) for row in held], [job_of(row) for row in late]
 
