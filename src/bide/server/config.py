@@ -52,6 +52,13 @@ class BlobsConfig:
     url: str | None = None  # s3://…; None: the data folder
 
 
+def without_password(netloc: str) -> str:
+    """The part of a URL with user, host and port, without the password, for messages."""
+    user, _, host = netloc.rpartition("@")
+    name = user.partition(":")[0]
+    return f"{name}@{host}" if name else host
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a service that listens on this address."""
     if host == "localhost":

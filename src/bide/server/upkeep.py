@@ -29,7 +29,7 @@ from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
 from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.jobs.state_machine import Change, MarkedOverdue
-from bide.core.wire.http import Event, is_job_id
+from bide.core.wire.http import Event
 from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, UpkeepConfig
@@ -107,14 +107,9 @@ class CleanUp:
     async def _sweep(self, now: float) -> None:
         """Remove files whose job no longer exists, and files that a crash left without a record."""
         age = self._config.orphan_age
-        jobs, renamed = await asyncio.to_thread(work_folders.old, self._work, now - age)
-        for folder in renamed:
-            await asyncio.to_thread(work_folders.delete, folder)
         if not await self._orphans.may_remove(now):
             return
-        ids = [name for name in jobs if is_job_id(name)]
-        for job_id in set(ids) - await self._store.known(ids):
-            await asyncio.to_thread(work_folders.remove, self._work / job_id)
+        await work_folders.sweep(self._work, now - age, self._store.known)
         await self._orphans.sweep("", "", self._store.known, now, age)
 
     async def _remove_files(self, ids: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bide.core.errors import SetupError
 from bide.core.wire.http import Event
 from bide.server.blobs import Blobs
 from bide.server.blobs.factory import make_blobs
@@ -214,11 +213,7 @@ class Service:
     http: HttpApp
 
     async def start(self) -> None:
-        if app_location.in_child:
-            raise SetupError(
-                "a handler child tried to start a service, because importing the module of the app starts one: "
-                'move that code under `if __name__ == "__main__":`'
-            )
+        app_location.reject_in_child("a service")
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bide.core.errors import SetupError
 from bide.server.config import Config
 from bide.server.engine.celery.hint_consumer import HintConsumer
 from bide.server.engine.celery.worker_heartbeats import HEARTBEAT, WorkerHeartbeat, write
@@ -63,11 +62,7 @@ class WorkerRuntime:
         """Returns when the worker accepts jobs, or raises the exception that prevents it."""
         if self._thread is not None:
             return
-        if app_location.in_child:
-            raise SetupError(
-                "a handler child tried to start a worker, because importing the module of the app starts one: "
-                'move that code under `if __name__ == "__main__":`'
-            )
+        app_location.reject_in_child("a worker")
         self.registry.check()
         self._location = self._locate()
         worker = replace(self.config.worker, queues=tuple(queues), workers=concurrency)
@@ -197,11 +192,7 @@ class WorkerRuntime:
 
 
 async def sweep_work(store: SharedStore, work: Path, age: float) -> None:
-    jobs, renamed = await asyncio.to_thread(work_folders.old, work, time.time() - age)
-    for folder in renamed:
-        await asyncio.to_thread(work_folders.delete, folder)
-    for job_id in jobs - await store.known(list(jobs)):
-        await asyncio.to_thread(work_folders.remove, work / job_id)
+    await work_folders.sweep(work, time.time() - age, store.known)
 
 
 def take_folder(data: Path) -> DataFolder:

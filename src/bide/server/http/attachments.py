@@ -17,16 +17,10 @@ from bide.core.jobs.record import FileInfo
 from bide.core.wire.http import etag_matches
 from bide.server.blobs import BlobMissing
 from bide.server.http.request import Headers, HttpRequest, Receive, Response, Scope, Send, Stream
+from bide.server.uploads.names import clean_type
 
-_MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(; ?[\w-]{1,50}=[\w.+-]{1,100})*", re.ASCII)
-_ANYTHING = "application/octet-stream"
 _RANGE = re.compile(r"bytes *= *(\d{0,18})-(\d{0,18})", re.ASCII | re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[\w .,()+-]+", re.ASCII)
-
-
-def media_type(declared: str) -> str:
-    """Returns the declared type if it is valid in a header, else application/octet-stream."""
-    return declared if _MEDIA_TYPE.fullmatch(declared) else _ANYTHING
 
 
 def attachment_headers(tag: str, content_type: str, name: str) -> Headers:
@@ -87,7 +81,7 @@ async def attachment(request: HttpRequest, info: FileInfo, declared: str, name: 
     part = requested_range(request, tag, info.size)
     first, last = part or (0, info.size - 1)
     status = 206 if part else 200
-    headers = attachment_headers(tag, media_type(declared), name)
+    headers = attachment_headers(tag, clean_type(declared), name)
     if part:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (first, last, info.size)))
     headers.append((b"content-length", b"%d" % (last + 1 - first)))
@@ -97,16 +91,14 @@ async def attachment(request: HttpRequest, info: FileInfo, declared: str, name: 
         body = await request.components.blobs.open(info.blob, *(part or ()))
     except BlobMissing:
         raise NotFound(f"the bytes of {name[:200]!r} have been deleted") from None
-    return Response(status, headers, stream=_streaming(status, headers, body))
+    return Response(status, headers, stream=_streaming(request, status, headers, body))
 
 
-def _streaming(status: int, headers: Headers, body: AsyncGenerator[bytes, None]) -> Stream:
+def _streaming(
+    request: HttpRequest, status: int, headers: Headers, body: AsyncGenerator[bytes, None]
+) -> Stream:
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-        async def disconnected() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-        disconnection = asyncio.ensure_future(disconnected())
+        disconnection = asyncio.ensure_future(request.disconnected())
         try:
             async with contextlib.aclosing(body):
                 await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -15,6 +15,7 @@ from bide.server.http.attachments import (
 )
 from bide.server.http.request import HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.schemas import BINARY
 from bide.server.http.status import IF_NONE_MATCH, JOB_ID, find
 
 
@@ -69,7 +70,6 @@ _RANGE = Parameter("Range", "header", "The bytes to return, for example `bytes=0
 _IF_RANGE = Parameter(
     "If-Range", "header", "Return the range only if the ETag matches, otherwise the whole content."
 )
-_BINARY = {"type": "string", "format": "binary"}
 _HEADERS = ("ETag", "Content-Disposition")
 _COMMON = (JOB_ID, _RANGE, _IF_RANGE, IF_NONE_MATCH)
 _SAME = ResponseSpec(304, "The ETag has not changed.", headers=("ETag",))
@@ -103,7 +103,7 @@ OPERATIONS = [
         "results",
         parameters=(*_COMMON, Parameter("name", "path", "The name of the file.", required=True)),
         responses=(
-            ResponseSpec(200, "The file.", _BINARY, content_types=("*/*",), headers=_HEADERS),
+            ResponseSpec(200, "The file.", BINARY, content_types=("*/*",), headers=_HEADERS),
             _PART,
             _SAME,
         ),

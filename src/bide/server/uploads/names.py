@@ -37,6 +37,7 @@ def clean_name(given: str | None) -> str:
 
 
 def clean_type(given: str | None) -> str:
+    """Returns the given type if it is valid in a header, else application/octet-stream."""
     declared = (given or "").strip()
     return declared if _TYPE.fullmatch(declared) else ANY_TYPE
 

@@ -18,6 +18,15 @@ in_child = False  # whether this process is a handler child
 MAIN = "__bide_main__"  # so that a child does not run the block `if __name__ == "__main__"`
 
 
+def reject_in_child(what: str) -> None:
+    """Raise SetupError in a handler child, which must not start `what`."""
+    if in_child:
+        raise SetupError(
+            f"a handler child tried to start {what}, because importing the module of the app starts one: "
+            'move that code under `if __name__ == "__main__":`'
+        )
+
+
 class AppLocation(msgspec.Struct, frozen=True):
     """A module (or the path of a script) and the name of the app in it."""
 

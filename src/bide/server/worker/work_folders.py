@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import shutil
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,7 +38,20 @@ def remove(folder: Path) -> None:
     delete(rename(str(folder)) or str(folder))
 
 
-def old(work: Path, before: float) -> tuple[set[str], list[str]]:
+async def sweep(
+    work: Path, before: float, known: Callable[[Sequence[str]], Awaitable[set[str]]]
+) -> None:
+    """Remove folders that have not changed since `before`: those whose job no longer exists, and renamed ones. `known`
+    returns the ids that belong to a job.
+    """
+    jobs, renamed = await asyncio.to_thread(_old, work, before)
+    for folder in renamed:
+        await asyncio.to_thread(delete, folder)
+    for job_id in jobs - await known(list(jobs)):
+        await asyncio.to_thread(remove, work / job_id)
+
+
+def _old(work: Path, before: float) -> tuple[set[str], list[str]]:
     """Folders that have not changed since `before`: the job ids of normal ones, and the paths of renamed ones."""
     jobs: set[str] = set()
     renamed: list[str] = []

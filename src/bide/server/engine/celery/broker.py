@@ -16,6 +16,7 @@ from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from bide.core.errors import SetupError
+from bide.server.config import without_password
 from bide.server.registry import DEFAULT_QUEUE
 
 HINT = "bide.hint"
@@ -58,11 +59,8 @@ class Broker:
                 f"unknown broker {parts.scheme or url!r}: write redis://host:6379/0 or amqp://user@host:5672//"
             )
         self.url = url
-        user, _, host = parts.netloc.rpartition("@")
-        name = user.partition(":")[0]
-        self.shown = urlunsplit(
-            parts._replace(netloc=f"{name}@{host}" if name else host, query="", fragment="")
-        )
+        bare = parts._replace(netloc=without_password(parts.netloc), query="", fragment="")
+        self.shown = urlunsplit(bare)
 
     @property
     def is_redis(self) -> bool:

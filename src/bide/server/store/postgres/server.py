@@ -20,6 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bide.core.errors import SetupError
+from bide.server.config import without_password
 from bide.server.store import migrations
 
 DEFAULT_SCHEMA = "bide"
@@ -164,9 +165,8 @@ def _query(items: Iterable[tuple[str, str]]) -> str:
 
 def _shown(url: str) -> str:
     parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
     query = [(k, v) for k, v in parse_qsl(parts.query) if k not in ("password", "sslpassword")]
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=_query(query)))
+    return urlunsplit(parts._replace(netloc=without_password(parts.netloc), query=_query(query)))
 
 
 def check_encoding(connection: psycopg.Connection[tuple[Any, ...]], shown: str) -> None:
