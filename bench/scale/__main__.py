@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.servers import ServerMissing
 
-from bench.scale import drain, rows, spread, status, trial
+from bench.scale import drain, rows, status, trial
 from bench.service import servers
 from bench.service.table import Line, report, show
 
@@ -22,7 +22,6 @@ PARTS: dict[str, Callable[[Path, int], list[Line]]] = {
     "rows": rows.measure,
     "trial": trial.measure,
     "drain": drain.measure,
-    "spread": spread.measure,
 }
 
 
