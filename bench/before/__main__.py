@@ -7,69 +7,41 @@ figure is the median of the rounds' ratios.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import signal
 import sys
-import tempfile
-import time
 from collections import Counter, defaultdict
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 
 from bench.before.trees import Tree, trees
 from bench.before.workloads import PARTS
-from bench.service import servers
-from bench.service.table import Line, report, show
+from bench.runner import Benchmark
+from bench.service.table import Line
 
 BAR = 1.05
 Found = dict[str, list[tuple[float, float]]]  # by operation: of base and new, one pair per round
 
 
 def main() -> int:
-    arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are stopped
-    lines: list[Line] = []
-    try:
-        with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bide-before-") as folder:
-            base, new = trees(arguments.base, Path(folder) / "trees")
-            print(f"{new.name} : {base.name}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-            for name in arguments.only:
-                begin = time.monotonic()
-                found = _measure(name, base, new, Path(folder), arguments.rounds)
-                part = [_line(what, pairs) for what, pairs in found.items()]
-                print(f"{name} took {time.monotonic() - begin:.0f} s\n{show(part)}", flush=True)
-                lines += part
-    except servers.Unready as unready:
-        print(f"bench: {unready}", file=sys.stderr)
-        return 2
-    return report(lines)
+    benchmark = Benchmark("bench.before", __doc__, rounds=9)
+    benchmark.parser.add_argument(
+        "--base", required=True, metavar="REV", help="the revision to compare with"
+    )
+    return benchmark.run({name: partial(_part, name) for name in PARTS})
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.before", description=__doc__)
-    parser.add_argument("--base", required=True, metavar="REV", help="the revision to compare with")
-    parser.add_argument("--only", default=list(PARTS), type=_parts, help=",".join(PARTS))
-    parser.add_argument("--rounds", default=9, type=_rounds, help="rounds; each figure is their median")
-    # Not /tmp, which may be in memory: there a commit would cost nothing.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
-    return parser.parse_args()
+def _part(name: str, base: str, folder: Path, rounds: int) -> list[Line]:
+    found = _measure(name, *_trees(base, folder.parent / "trees"), folder, rounds)
+    return [_line(what, pairs) for what, pairs in found.items()]
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no such part: {', '.join(unknown)}")
-    return names
-
-
-def _rounds(text: str) -> int:
-    rounds = int(text)
-    if rounds < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return rounds
+@cache
+def _trees(base: str, folder: Path) -> tuple[Tree, Tree]:
+    before, new = trees(base, folder)
+    print(f"{new.name} : {before.name}; load {os.getloadavg()[0]:.1f}", flush=True)
+    return before, new
 
 
 def _measure(name: str, base: Tree, new: Tree, folder: Path, rounds: int) -> Found:

@@ -1,7 +1,4 @@
-"""Misbehaving clients (slow, half-open, disconnected, or sending invalid bytes) while a normal client requests a status.
-
-`python -m bench.chaos.http` prints the figures, and exits with 0 only if each is within its limit.
-"""
+"""Misbehaving clients (slow, half-open, disconnected, or sending invalid bytes) while a normal client requests a status."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.service.table import Line, show
+from bench.service.table import Line
 from bide import App
 
 app = App()
@@ -472,18 +468,9 @@ def measure(folder: Path) -> list[Line]:
     ]
 
 
-def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        lines = measure(Path(folder))
-    print(show(lines))
-    return 0 if all(line.holds for line in lines) else 1
-
-
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve", data, http]:
             _serve(data, http)
         case ["measure", port, job_id, requests]:
             _measure(port, job_id, requests)
-        case _:
-            sys.exit(main())

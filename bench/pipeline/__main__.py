@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from bench.pipeline import exports
 from bench.pipeline.data import write
-from bench.service.table import Line, report
+from bench.runner import Benchmark
+from bench.service.table import Line
 
 MOST_MEMORY = 300.0  # MB
 FLAT = 1.25  # by which memory may grow for a file of four times the size
@@ -27,46 +27,24 @@ class Run:
     memory: float
 
 
-PARTS = {
+WAYS = {
     "csv": ("bare-csv", "normalized", "deduplicated", "deduplicated-by-text", "hashed"),
     "json": ("bare-ijson", "bare-own", "normalized", "deduplicated"),
 }
-EXPORTS = "exports"
 
 
 def main() -> int:
-    arguments = _arguments()
-    lines: list[Line] = []
-    with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bide-bench-") as name:
-        folder = Path(name)
-        for part in arguments.only:
-            if part == EXPORTS:
-                lines += exports.measure()
-            else:
-                lines += _measured(part, folder, arguments.mb, arguments.rounds)
-    return report(lines)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
-    parser.add_argument(
-        "--only",
-        default=[*PARTS, EXPORTS],
-        type=lambda text: text.split(","),
-        help=",".join([*PARTS, EXPORTS]),
-    )
-    parser.add_argument("--mb", default=1000, type=int, help="the size of a file")
-    parser.add_argument("--rounds", default=3, type=int, help="rounds; each figure is their median")
-    # Not /tmp, which may be in memory.
-    parser.add_argument("--folder", default="/var/tmp", type=Path, help="the folder for data; on a disk")
-    return parser.parse_args()
+    benchmark = Benchmark("bench.pipeline", __doc__, rounds=3)
+    benchmark.parser.add_argument("--mb", default=1000, type=int, help="the size of a file")
+    formats = {name: partial(_measured, name) for name in WAYS}
+    return benchmark.run({**formats, "exports": exports.measure})
 
 
 def _measured(part: str, folder: Path, mb: int, rounds: int) -> list[Line]:
     large, small = folder / f"large.{part}", folder / f"small.{part}"
     write(large, part, mb * 1_000_000)
     write(small, part, mb * 250_000)
-    ways = PARTS[part]
+    ways = WAYS[part]
     found: dict[str, list[Run]] = {way: [] for way in ways}
     for number in range(rounds):
         for way in ways:  # interleaved, so that other load affects all of them

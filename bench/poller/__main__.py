@@ -1,8 +1,7 @@
-"""`python -m bench.poller [--only speed,spread,shared,reality]`: exits with 0 only if every figure is within its limit."""
+"""`python -m bench.poller`: prints each figure with its limit; exits with 0 only if every figure is within its limit."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import subprocess
@@ -10,7 +9,8 @@ import sys
 from collections.abc import Iterator
 
 from bench.poller import reality, shared, speed, spread
-from bench.service.table import Line, report
+from bench.runner import Benchmark
+from bench.service.table import Line
 
 
 @contextlib.contextmanager
@@ -43,19 +43,5 @@ PARTS = {
     "reality": reality.measure,
 }
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Measures the speed of the poller, and whether real figures match the simulation."
-    )
-    parser.add_argument("--only", help="parts, separated by commas: " + ", ".join(PARTS))
-    wanted = parser.parse_args().only
-    lines: list[Line] = []
-    for name, part in PARTS.items():
-        if wanted is None or name in wanted.split(","):
-            lines += part()
-    return report(lines)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(Benchmark("bench.poller", __doc__).run(PARTS))

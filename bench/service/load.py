@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from bench.service.servers import require
+
 CONNECTIONS = 32
 
 
@@ -19,6 +21,7 @@ def wrk(
     script: Path | None = None,
 ) -> float:
     """Responses per second."""
+    require("wrk")
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s"]
     for name, value in (headers or {}).items():
         command += ["-H", f"{name}: {value}"]
