@@ -1,15 +1,12 @@
-"""A fixed number of requests over several connections, and the CPU time of a process with all of its children."""
+"""A fixed number of requests over several connections."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from pathlib import Path
 
 CONNECTIONS = 32
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class _Connection(asyncio.Protocol):
@@ -83,23 +80,3 @@ async def _send(port: int, request: bytes, count: int) -> None:
     for _ in range(min(CONNECTIONS, count)):
         await loop.create_connection(lambda: _Connection(run), "127.0.0.1", port)
     await asyncio.wait_for(run.over, 300)
-
-
-def cpu(pid: int) -> float:
-    """Seconds, in user and system mode, of the process, its descendants, and those of them that it has waited for."""
-    parents: dict[int, list[int]] = {}
-    used: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:  # it has exited meanwhile
-            continue
-        number = int(entry.parent.name)
-        parents.setdefault(int(fields[1]), []).append(number)
-        used[number] = sum(map(int, fields[11:15]))
-    total, found = 0, [pid]
-    while found:
-        one = found.pop()
-        total += used.get(one, 0)
-        found += parents.get(one, ())
-    return total / _TICKS

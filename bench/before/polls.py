@@ -6,9 +6,9 @@ import asyncio
 import gc
 import json
 import os
-import resource
 import signal
 import sys
+from time import process_time
 
 from bide import AsyncClient
 
@@ -25,9 +25,9 @@ async def main(url: str, jobs: int) -> None:
         gc.collect()
         gc.freeze()  # as `bide wait` does
         os.kill(os.getpid(), signal.SIGSTOP)  # until the first slice
-        began, polls = _cpu(), client.requests
+        began, polls = process_time(), client.requests
         await _sent(client, waiting, polls + POLLS)
-        used, polls = _cpu() - began, client.requests - polls
+        used, polls = process_time() - began, client.requests - polls
         print(json.dumps({"cpu": used / polls, "polls": polls}), flush=True)
         waiting.cancel()
         await asyncio.wait([waiting])
@@ -38,11 +38,6 @@ async def _sent(client: AsyncClient, waiting: asyncio.Task[object], requests: in
         if waiting.done():
             raise RuntimeError(f"the wait ended after {client.requests} requests")
         await asyncio.sleep(0.05)
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from bench.before.load import cpu, send
+from bench.before.load import send
 from bench.before.trees import Tree
 from bench.service import servers
 from bench.uploads import sending
 from bench.uploads.speed import source
+from bench.usage import cpu_of_all
 
 WARM_UP = 500  # operations
 SUBMISSIONS, DRAINED, ASKED = 1000, 500, 2000  # per slice
@@ -37,9 +38,9 @@ def submit(tree: Tree, folder: Path) -> Iterator[Slice]:
     """Durable submissions by 32 connections; the queue is paused."""
 
     def a_slice() -> Costs:
-        before = cpu(site.pid)
+        before = cpu_of_all(site.pid)
         send(site.port, "POST", "/jobs", SUBMISSIONS, NOOP)
-        return {"a durable submission": (cpu(site.pid) - before, SUBMISSIONS)}
+        return {"a durable submission": (cpu_of_all(site.pid) - before, SUBMISSIONS)}
 
     with servers.bide(folder, env=tree.env) as site:
         site.ask("POST", "/queues/default/pause")
@@ -54,10 +55,10 @@ def drain(tree: Tree, folder: Path) -> Iterator[Slice]:
     def a_slice() -> Costs:
         site.ask("POST", "/queues/default/pause")
         _fill(site, DRAINED)
-        before = cpu(site.pid)
+        before = cpu_of_all(site.pid)
         site.ask("POST", "/queues/default/resume")
         _settle(site)
-        return {"a drained job": (cpu(site.pid) - before, DRAINED)}
+        return {"a drained job": (cpu_of_all(site.pid) - before, DRAINED)}
 
     with servers.bide(folder, env=tree.env) as site:
         _fill(site, WARM_UP)
@@ -84,9 +85,9 @@ def status(tree: Tree, folder: Path) -> Iterator[Slice]:
     """`GET /jobs/{id}` of a finished job by 32 connections."""
 
     def a_slice() -> Costs:
-        before = cpu(site.pid)
+        before = cpu_of_all(site.pid)
         send(site.port, "GET", path, ASKED)
-        return {"a status": (cpu(site.pid) - before, ASKED)}
+        return {"a status": (cpu_of_all(site.pid) - before, ASKED)}
 
     with servers.bide(folder, env=tree.env) as site:
         path = f"/jobs/{site.run('noop', n=1)['jobId']}"
@@ -109,14 +110,14 @@ def upload(tree: Tree, folder: Path) -> Iterator[Slice]:
     ]
 
     def a_slice() -> Costs:
-        before = cpu(site.pid)
+        before = cpu_of_all(site.pid)
         for way in ways:
             if way(site.port, large, LARGE) != sha256:
                 raise RuntimeError("the received file differs from the sent one")
-        between = cpu(site.pid)
+        between = cpu_of_all(site.pid)
         for _ in range(SMALL_ONES):
             sending.direct(site.port, small, SMALL)
-        after = cpu(site.pid)
+        after = cpu_of_all(site.pid)
         return {
             "64 MiB uploaded": (between - before, len(ways)),
             "16 KiB uploaded": (after - between, SMALL_ONES),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.service.table import Line
+from bench.usage import memory
 from bide import App
 
 app = App()
@@ -83,10 +84,7 @@ class Served:
     @property
     def rss(self) -> int:
         """Bytes in memory."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
+        return memory(self.pid)
 
     @property
     def files(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import resource
 import statistics
 import time
 import tracemalloc
@@ -74,9 +73,9 @@ async def bare(url: str, jobs: int) -> tuple[float, float]:
     headers = {"Accept": "application/json", "x-api-key": "k"}
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
-        began, cpu = time.perf_counter(), _cpu()
+        began, cpu = time.perf_counter(), time.process_time()
         await asyncio.gather(*(work(i) for i in range(CONNECTIONS)))
-        return _figures(polls, time.perf_counter() - began, _cpu() - cpu)
+        return _figures(polls, time.perf_counter() - began, time.process_time() - cpu)
 
 
 async def ours(url: str, jobs: int) -> tuple[float, float]:
@@ -84,9 +83,11 @@ async def ours(url: str, jobs: int) -> tuple[float, float]:
     while transport.requests < jobs:  # until every job was polled once
         await asyncio.sleep(0.5)
     await asyncio.sleep(WARM_UP)  # until the learned durations are stable
-    began, cpu, polls = time.perf_counter(), _cpu(), transport.requests
+    began, cpu, polls = time.perf_counter(), time.process_time(), transport.requests
     await asyncio.sleep(SECONDS)
-    figures = _figures(transport.requests - polls, time.perf_counter() - began, _cpu() - cpu)
+    figures = _figures(
+        transport.requests - polls, time.perf_counter() - began, time.process_time() - cpu
+    )
     await account.close()
     await transport.close()
     gc.unfreeze()
@@ -102,11 +103,6 @@ async def _filled(url: str, jobs: int) -> tuple[Account, Transport]:
     Crowd(account, jobs)
     gc.freeze()  # as `bide wait` does
     return account, transport
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def _figures(polls: int, seconds: float, cpu: float) -> tuple[float, float]:

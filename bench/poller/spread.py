@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import os
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 from bench.poller.speed import CHEAP, Crowd
 from bench.service.table import Line
+from bench.usage import cpu
 from bide.client.account import Account
 from bide.client.apis import load
 from bide.client.http.transport import Transport
@@ -32,13 +31,6 @@ PROCESSES = 2
 SECONDS = 4.0
 WARM_UP = 4.0
 ROUNDS = 5
-TICK = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_of(pid: int) -> float:
-    """Seconds, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
 
 
 class Meter:
@@ -49,7 +41,7 @@ class Meter:
         self.requests = 0
 
     def read(self, pid: int) -> None:
-        self.readings.append((time.perf_counter(), self.requests, cpu_of(pid)))
+        self.readings.append((time.perf_counter(), self.requests, cpu(pid)))
 
     def since(self, moment: float) -> tuple[int, float, float]:
         """Requests, CPU seconds and seconds between the first reading after a moment and the last."""

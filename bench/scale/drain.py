@@ -13,6 +13,7 @@ from tests.servers.redis import RedisServer
 
 from bench.scale.stage import Courier, stage
 from bench.service import servers
+from bench.service.drain import drain_celery
 from bench.service.load import Samples
 from bench.service.table import Line
 
@@ -31,7 +32,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
             here = folder / f"{name}-{n}"
             with stage(here / "bide", make) as found:
                 samples.add(f"bide {name}", BIDE / found.drain(BIDE))
-            samples.add(f"Celery {name}", CELERY / drain_celery(here / "celery", make, CELERY))
+            samples.add(f"Celery {name}", CELERY / _drain_celery(here / "celery", make))
         for workers in (1, 2):
             with stage(folder / f"naps-{n}-{workers}", RedisServer, workers=workers) as found:
                 samples.add(f"naps {workers}", NAPS / found.drain(NAPS, "nap", seconds=NAP))
@@ -46,31 +47,14 @@ def measure(folder: Path, rounds: int) -> list[Line]:
     return [*lines, Line("handlers that sleep: two workers : one", ratio, "≥", 1.8, detail=detail)]
 
 
-def drain_celery(folder: Path, make: type[Courier], jobs: int, children: int = 2) -> float:
-    gates = folder / "gates"
-    gates.mkdir(parents=True)
+def _drain_celery(folder: Path, make: type[Courier]) -> float:
+    folder.mkdir(parents=True)
     redis = RedisServer(str(folder))
     broker: Courier = redis
-    module = "bench.scale.peers.bare_celery"
     try:
         if make is not RedisServer:
             broker = make(str(folder))
-        env = {"BENCH_BROKER": broker.url, "BENCH_RESULTS": redis.url, "C_FORCE_ROOT": "1"}
-        command = [servers.peer_python(), "-m", "celery", "-A", module, "worker", "-c", str(children)]
-        driver = servers.driver(
-            "bare_celery",
-            folder,
-            str(jobs),
-            str(gates),
-            str(children),
-            env=env,
-            package="bench.scale.peers",
-        )
-        with driver as lines:
-            if lines.readline().strip() != "filled":
-                raise RuntimeError("bare Celery could not be filled")
-            with servers.running([*command, "--loglevel", "WARNING"], folder / "worker.log", env):
-                return float(lines.readline())
+        return drain_celery(folder, servers.celery_on(broker.url, redis.url, late=True), CELERY)
     finally:
         broker.end()
         redis.end()

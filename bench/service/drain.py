@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         here = folder / f"round-{n}"
         here.mkdir()
         samples.add("bide", BIDE / drain_bide(here))
-        samples.add("celery", CELERY / drain_celery(here))
+        with servers.redis_server(here) as redis:
+            samples.add("celery", CELERY / drain_celery(here, servers.celery_on(redis, redis), CELERY))
         samples.add("huey", HUEY / drain_huey(here))
     return [
         _line("jobs drained : Celery on Redis, 2 children", samples, "celery", 5),
@@ -72,17 +74,13 @@ def _settled(site: servers.Site) -> None:
         time.sleep(0.002)
 
 
-def drain_celery(folder: Path, jobs: int = CELERY) -> float:
+def drain_celery(folder: Path, env: Mapping[str, str], jobs: int) -> float:
+    """`env` is that of `servers.celery_on`."""
     gates = folder / "celery-gates"
     gates.mkdir()
-    with (
-        servers.redis_server(folder) as redis,
-        servers.driver(
-            "celery_drain", folder, str(jobs), str(gates), env={"BENCH_REDIS": redis}
-        ) as lines,
-    ):
+    with servers.driver("celery_drain", folder, str(jobs), str(gates), env=env) as lines:
         _expect(lines.readline(), "filled")
-        with servers.celery_worker(folder, redis):
+        with servers.celery_worker(folder, env):
             return _seconds(lines.readline())
 
 

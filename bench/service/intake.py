@@ -21,7 +21,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         servers.bide(folder / "bide") as site,
         servers.redis_server(folder) as redis,
         servers.python_site(
-            servers.peer_python(), "celery_api", folder, env={"BENCH_REDIS": redis}
+            servers.peer_python(), "celery_api", folder, env=servers.celery_on(redis, redis)
         ) as api,
     ):
         site.ask("POST", "/queues/default/pause")

@@ -23,9 +23,9 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         servers.bide(folder / "bide") as site,
         servers.redis_server(folder) as redis,
         servers.python_site(
-            servers.peer_python(), "celery_api", folder, env={"BENCH_REDIS": redis}
+            servers.peer_python(), "celery_api", folder, env=servers.celery_on(redis, redis)
         ) as api,
-        servers.celery_worker(folder, redis),
+        servers.celery_worker(folder, servers.celery_on(redis, redis)),
     ):
         for warm in (site, api):
             _starts(warm, "/jobs", 10)

@@ -9,7 +9,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,6 +21,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer
+
+from bench.usage import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -135,10 +137,7 @@ class Site:
 
     def memory(self) -> float:
         """Resident, in MB."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) / 1024
+        return memory(self.pid) / 1024**2
 
 
 @dataclass
@@ -177,13 +176,11 @@ def bide(
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
     """A Redis without persistence; returns its URL."""
-    require("redis-server")
-    port, log = free_port(), folder / "redis.log"
-    command = ["redis-server", "--bind", HOST, "--port", str(port), "--save", ""]
-    command += ["--appendonly", "no", "--dir", str(folder)]
-    with running(command, log) as process:
-        await_port(port, process, log)
-        yield f"redis://{HOST}:{port}/0"
+    server = RedisServer(str(folder))
+    try:
+        yield server.url
+    finally:
+        server.end()
 
 
 @contextlib.contextmanager
@@ -204,12 +201,17 @@ def python_site(
 
 
 @contextlib.contextmanager
-def celery_worker(folder: Path, redis: str) -> Iterator[subprocess.Popen[bytes]]:
+def celery_worker(folder: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Two prefork children. `env` is that of `celery_on`."""
     command = [peer_python(), "-m", "celery", "-A", "bench.service.peers.celery_app", "worker"]
     command += ["--concurrency", "2", "--loglevel", "WARNING"]
-    env = {"BENCH_REDIS": redis, "C_FORCE_ROOT": "1"}
-    with running(command, folder / "celery.log", env) as process:
+    with running(command, folder / "celery.log", {**env, "C_FORCE_ROOT": "1"}) as process:
         yield process
+
+
+def celery_on(broker: str, results: str, *, late: bool = False) -> dict[str, str]:
+    """The settings of `bench.service.peers.celery_app`. `late`: it acknowledges late."""
+    return {"BENCH_BROKER": broker, "BENCH_RESULTS": results, "BENCH_LATE": "1" if late else ""}
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""A Celery app on Redis as in "First steps with Celery": broker, result backend, defaults otherwise."""
+"""A Celery app as in "First steps with Celery": broker, result backend, defaults otherwise. With BENCH_LATE, a task is
+acknowledged after it has run.
+"""
 
 # The peers are not installed where types are checked.
 # mypy: disable-error-code="import-not-found,untyped-decorator"
@@ -14,8 +16,11 @@ from celery import Celery
 
 from bench.service.peers import gates
 
-URL = os.environ["BENCH_REDIS"]
-app = Celery("bench", broker=URL, backend=URL)
+RESULTS = os.environ["BENCH_RESULTS"]
+LATE = bool(os.environ.get("BENCH_LATE"))
+app = Celery("bench", broker=os.environ["BENCH_BROKER"], backend=RESULTS)
+app.conf.broker_connection_retry_on_startup = True
+app.conf.task_acks_late = LATE
 
 
 @app.task

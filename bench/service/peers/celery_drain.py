@@ -1,4 +1,6 @@
-"""Fills Celery's queue, starts two warm prefork children, and prints the seconds until every result is stored."""
+"""Fills Celery's queue, starts two warm prefork children, and prints the seconds until every result is stored. With late
+acknowledgement, the queue must be empty, too.
+"""
 
 # mypy: disable-error-code="import-not-found"
 
@@ -11,14 +13,14 @@ from pathlib import Path
 import redis
 
 from bench.service.peers import gates
-from bench.service.peers.celery_app import URL, gate, noop
+from bench.service.peers.celery_app import LATE, RESULTS, app, gate, noop
 
 WARM_UP, WORKERS = 200, 2
-LAST = 32  # more than the worker prefetches: once these have ended, all have
+LAST = 64  # more than the worker prefetches: once these have ended, all have
 
 
 def main(jobs: int, folder: Path) -> None:
-    store = redis.Redis.from_url(URL)
+    store = redis.Redis.from_url(RESULTS)
     store.flushdb()
     for n in range(WARM_UP):
         noop.delay(n)
@@ -31,10 +33,19 @@ def main(jobs: int, folder: Path) -> None:
     begin = gates.open_all(folder)
     while store.exists(*keys[-LAST:]) < LAST:
         time.sleep(0.002)
+    if LATE:
+        _await_empty_queue()
     seconds = time.perf_counter() - begin
     if store.exists(*keys) < jobs:
         raise RuntimeError("some jobs have not ended, so the time is meaningless")
     print(seconds, flush=True)
+
+
+def _await_empty_queue() -> None:
+    with app.connection_for_read() as connection:
+        queue = app.amqp.queues["celery"](connection.default_channel)
+        while queue.queue_declare().message_count:
+            time.sleep(0.01)
 
 
 main(int(sys.argv[1]), Path(sys.argv[2]))

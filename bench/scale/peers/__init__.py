@@ -1,1 +1,0 @@
-"""Programs of the peers, run by their own Python."""
