@@ -16,7 +16,7 @@ from bench.chaos.hosts import Host
 from bench.chaos.workers import Broker, Fault, WorkerGroup
 from bench.service import servers
 
-MODULE = "bench.chaos.peers.celery_courier"
+APP, COURIER = "bench.chaos.peers.celery_app", "bench.chaos.peers.celery_courier"
 
 
 class Bare:
@@ -31,14 +31,13 @@ class Bare:
         url = broker.url.replace(f":{broker.port}", f":{self._wire.port}")
         self._env = {
             marks.PLACE: str(self.place),
-            "BENCH_BROKER": url,
-            "BENCH_RESULTS": results or url,
+            **servers.celery_on(url, results or url),
             "C_FORCE_ROOT": "1",
             "PYTHONPATH": str(servers.ROOT),
         }
         hosts = []
         for n in (1, 2):
-            command = [servers.peer_python(), "-m", "celery", "-A", MODULE, "worker", "-n", f"w{n}@%h"]
+            command = [servers.peer_python(), "-m", "celery", "-A", APP, "worker", "-n", f"w{n}@%h"]
             command += ["--concurrency", "2", "--loglevel", "WARNING"]
             hosts.append(Host(folder / f"worker-{n}", command, self._env, own_clock=n == 2))
         self.workers = WorkerGroup(hosts, broker, [self._wire], self.tail, rng, frozen)
@@ -66,7 +65,7 @@ class Submission(threading.Thread):
         self._bare = bare
         self._jobs = jobs
         self._over = log.with_name("over")
-        self._command = [servers.peer_python(), "-m", MODULE, str(jobs), str(backlog), str(self._over)]
+        self._command = [servers.peer_python(), "-m", COURIER, str(jobs), str(backlog), str(self._over)]
         self._log = log
         self._env = {**os.environ, **env}
         self._process: subprocess.Popen[str] | None = None

@@ -118,7 +118,7 @@ def celery(folder: Path, place: Path) -> Iterator[Contender]:
     command = [servers.peer_python(), "-m", "celery", "-A", "bench.chaos.peers.celery_app", "worker"]
     command += ["--concurrency", "2", "--loglevel", "WARNING"]
     with servers.redis_server(folder) as redis:
-        env = {marks.PLACE: str(place), "BENCH_REDIS": redis, "C_FORCE_ROOT": "1"}
+        env = {marks.PLACE: str(place), **servers.celery_on(redis, redis), "C_FORCE_ROOT": "1"}
         yield Peer(folder, "celery_app", [command], env, quiet=30)  # thrice its visibility timeout
 
 

@@ -176,6 +176,7 @@ def bide(
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
     """A Redis without persistence; returns its URL."""
+    require("redis-server")
     server = RedisServer(str(folder))
     try:
         yield server.url
