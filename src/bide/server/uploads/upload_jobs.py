@@ -67,7 +67,7 @@ class UploadJobs:
     def __init__(self, registry: Registry, intake: Intake) -> None:
         self._registry = registry
         self.intake = intake
-        self._checked: dict[str, CheckedSubmission] = {}  # the oldest first
+        self._checked: dict[str, tuple[CheckedSubmission, int]] = {}  # with its bytes; the oldest first
         self._cached_bytes = 0
 
     async def check(self, upload: Upload, submission: Submission) -> NewJob:
@@ -97,9 +97,8 @@ class UploadJobs:
 
     def forget(self, upload_id: str) -> None:
         """Removes the submission from the cache, because the upload is complete or removed."""
-        checked = self._checked.pop(upload_id, None)
-        if checked is not None:
-            self._cached_bytes -= _bytes(checked)
+        _, size = self._checked.pop(upload_id, (None, 0))
+        self._cached_bytes -= size
 
     async def from_form(
         self,
@@ -119,15 +118,16 @@ class UploadJobs:
 
     def _known(self, upload: Upload) -> CheckedSubmission:
         assert upload.submission is not None
-        checked = self._checked.get(upload.id)
-        if checked is None:
-            checked = self._check(upload, read_submission(upload.submission))
-            self._cache(upload.id, checked)
+        if upload.id in self._checked:
+            return self._checked[upload.id][0]
+        checked = self._check(upload, read_submission(upload.submission))
+        self._cache(upload.id, checked)
         return checked
 
     def _cache(self, upload_id: str, checked: CheckedSubmission) -> None:
-        self._checked[upload_id] = checked
-        self._cached_bytes += _bytes(checked)
+        size = ENTRY_BYTES + len(memoryview(checked.submission.input))
+        self._checked[upload_id] = (checked, size)
+        self._cached_bytes += size
         while self._cached_bytes > MAX_CACHED_BYTES:
             self.forget(next(iter(self._checked)))
 
@@ -135,10 +135,6 @@ class UploadJobs:
         kind = self._registry.kind(submission.kind)
         filled = _with_files(kind, submission, {upload.parameter or None: [upload]})
         return self.intake.check(filled, upload.key)
-
-
-def _bytes(checked: CheckedSubmission) -> int:
-    return ENTRY_BYTES + len(memoryview(checked.submission.input))
 
 
 def _with_files(
