@@ -13,8 +13,8 @@ Two are of the service:
 A call is a pair of functions, counted once: of `bide.client`, `bide.cli` and `bide.core`, or of `bide.server`,
 `bide.service` and `bide.core`. The rule:
 
-1. A call to a function that calls no other function is not counted: its name says enough. Most constructors of data,
-   conversions and clocks are such functions.
+1. A call to a leaf function, which calls no other function, is not counted: its name says enough. Most constructors of
+   data, conversions and clocks are leaf functions. The count with them is printed, too.
 2. A comprehension, a lambda, a property and a special method such as `__repr__` belong to the function that uses them.
 3. All work of `bide.client.apis.loading`, which prepares the description of an API, is one function, `load`.
 4. A resumed coroutine is not a call, and neither is code that runs at import. A function that asyncio, click or a thread
@@ -55,7 +55,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="bide-walk-") as folder:
             pairs = walk(Path(folder))
         calls = followed(pairs)
-        print(f"{title}: {_count(calls)}, with rule 1 left out {_count(pairs)}", flush=True)
+        print(f"{title}: {_count(calls)}, with leaf functions {_count(pairs)}", flush=True)
         if arguments.list:
             print("".join(f"  {caller or '-'} → {callee}\n" for caller, callee in calls))
     return 0
