@@ -124,6 +124,7 @@ class Serving(ServiceProcess):
         prefix: Sequence[str] = (),
         data: Path | None = None,
         env: dict[str, str] | None = None,
+        drain: float = 2.0,
     ) -> None:
         (folder / "tasks.py").write_text(TASKS)
         self.marks = folder / "marks"
@@ -132,11 +133,12 @@ class Serving(ServiceProcess):
         super().__init__(folder, "tasks:app", env=env)
         self.data = data or self.data
         self._prefix = prefix
+        self._drain = drain
         self._said = folder / "serve.err"
 
     def command(self) -> list[str]:
         command = [*self._prefix, sys.executable, "-m", "bide", "serve", self.target]
-        command += ["--port", str(self.port), "--data", str(self.data), "--drain", "2"]
+        command += ["--port", str(self.port), "--data", str(self.data), "--drain", str(self._drain)]
         return [*command, "--workers", str(self.workers), "--log-level", "WARNING"]
 
     def start(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import threading
 import time
+import urllib.error
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,6 +105,55 @@ def test_requests_during_a_stop_are_answered_or_refused(service: Serving) -> Non
     known = {job_id for job_id in load.accepted if service.job(job_id)["jobId"] == job_id}
     assert known == set(load.accepted)
     assert service.ended(long)["status"] == "DONE"
+
+
+def test_a_service_that_drains_refuses_new_work_and_answers_everything_else(tmp_path: Path) -> None:
+    """A caller that is refused sends the submission to another replica, or again after the restart."""
+    service = Serving(tmp_path, drain=30.0)
+    service.start()
+    orders, go = tmp_path / "orders", tmp_path / "go"
+    orders.write_text("1")
+    try:
+        failed = service.post("fail")
+        assert service.ended(failed)["status"] == "ERROR"
+        upload = service.ask("POST", "/uploads?name=picture.json", {"a": 1})["uploadId"]
+        running = service.post("march", orders=str(orders))
+        parent = service.post("deliver", picture={"upload": upload}, go=str(go), gather=False)
+        until(lambda: {service.job(job_id)["status"] for job_id in (running, parent)} == {"PROCESSING"})
+        os.kill(service.pid, signal.SIGTERM)
+        until(lambda: refusal(service, "GET", "/readyz"))
+        job = {"kind": "fail", "input": {}}
+        for path, body in (
+            ("/jobs", job),
+            ("/jobs/batch", {"jobs": [job]}),
+            (f"/jobs/{failed}/retry", {}),
+        ):
+            assert refusal(service, "POST", path, body) == (503, True)
+        go.touch()
+        (child,) = until(lambda: service.job(parent)["children"])  # a running job may still spawn
+        assert service.job(running)["status"] == "PROCESSING"
+        assert service.ended(parent)["status"] == "DONE"
+        orders.unlink()
+        assert service._process is not None
+        assert service._process.wait(30) == 0
+        assert "Traceback" not in service.said()
+        service.start()
+        assert service.job(running)["status"] == "DONE"
+        assert service.ended(child["jobId"])["result"] == len(b'{"a": 1}')
+        assert service.post("fail")
+    finally:
+        orders.unlink(missing_ok=True)
+        service.stop()
+
+
+def refusal(service: Serving, method: str, path: str, body: object = None) -> tuple[int, bool] | None:
+    """The status, and whether it says when to try again. None: the request was accepted."""
+    try:
+        service.ask(method, path, body)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, int(error.headers["Retry-After"]) > 0
+    return None
 
 
 def test_an_upload_that_does_not_end_is_cut_and_kept(service: Serving) -> None:

@@ -24,6 +24,7 @@ from bide.core.errors import (
     InvalidInput,
     MalformedRequest,
     Problem,
+    Unavailable,
     WrongContent,
 )
 from bide.core.jobs.record import FileInfo, Job
@@ -169,8 +170,19 @@ class Intake:
         self._hint = hint or (lambda queue, kind: None)
         self._is_served = is_served
         self._random = _RandomBuffer()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Refuse new work from now on. Uploads that have begun still become jobs."""
+        self._stopping = True
+
+    def check_open(self) -> None:
+        """Raise Unavailable while the service stops: a job that it accepted now would wait for the next start."""
+        if self._stopping:
+            raise Unavailable("the service is stopping and accepts no more jobs")
 
     async def submit(self, submission: Submission, *, key: str | None = None, trace_id: str) -> Inserted:
+        self.check_open()
         new = await self.prepare(submission, key=key, trace_id=trace_id)
         (outcome,) = await self._insert([new])
         return accepted(outcome, new)
@@ -183,6 +195,7 @@ class Intake:
         self, bodies: Sequence[msgspec.Raw], *, key: str | None, trace_id: str
     ) -> list[Inserted | Problem]:
         """Validate each submission separately, and store the valid ones in one commit."""
+        self.check_open()
         prepared: list[NewJob | Problem] = []
         for i, body in enumerate(bodies):
             own_key = None if key is None else f"{key}/{i}"

@@ -246,8 +246,11 @@ class Service:
         await self.close()
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Waits for running jobs, returns the rest to the queue, and ends long polls. Requests are still answered."""
+        """Refuses new jobs, waits for running ones, returns the rest to the queue, and ends long polls. Other requests are
+        still answered, and a running job may still spawn others.
+        """
         self.http.health.stopping = True
+        self.intake.stop()
         await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
         self.notify.close()
 

@@ -1,8 +1,8 @@
 """The HTTP process: binds, starts the service, serves, and drains on a signal.
 
-On the first SIGTERM or SIGINT the service starts no more jobs, waits for running ones, and still answers requests. On
-the second it returns the running jobs to the queue immediately. After the drain it stops accepting connections, answers
-the remaining requests, and closes the store last.
+1. On the first SIGTERM or SIGINT the service accepts and starts no more jobs (503), waits for running ones, and still
+   answers other requests. On the second it returns the running jobs to the queue immediately.
+2. After the drain it stops accepting connections, answers the remaining requests, and closes the store last.
 """
 
 from __future__ import annotations

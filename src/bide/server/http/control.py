@@ -71,6 +71,7 @@ async def cancel_job(request: HttpRequest) -> Response:
 
 async def retry_job(request: HttpRequest) -> Response:
     components = request.components
+    components.intake.check_open()
     job, required = await _decide_on(request)
     rerun = Rerun(job_id=job.id, version=job.version if required else None)
     after = _settled(job.id, await _one(components.store.apply([rerun])), required)

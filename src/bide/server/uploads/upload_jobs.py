@@ -74,6 +74,7 @@ class UploadJobs:
         """Validates the submission of a new upload. Raises a Problem if the job would be rejected for any content of the
         file. Returns the job without the file.
         """
+        self.intake.check_open()
         checked = self._check(upload, submission)
         new = await self.intake.make_job(
             checked, key=upload.key, trace_id=upload.trace_id, uploads={upload.id: upload}
@@ -109,6 +110,7 @@ class UploadJobs:
         trace_id: str,
     ) -> NewJob:
         """Returns the job of a form, whose files have the names of parameters."""
+        self.intake.check_open()
         kind = self._registry.kind(submission.kind)
         only = set(files) == {DEFAULT_PART} and DEFAULT_PART not in kind.file_parameters
         given = {None if only else name: uploads for name, uploads in files.items()}
