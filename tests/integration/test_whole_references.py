@@ -67,6 +67,8 @@ def parts(name: str) -> bool:
 
 def test_every_shipped_description_with_more_than_one_part_is_tested_here() -> None:
     assert sorted(PAIRS) == [name for name in names() if parts(name)]
+    # Those whose id alone is unique have tests of their own below.
+    assert [name for name in names() if load(name).form.unique_id] == ["fal"]
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +164,52 @@ def test_results_of_jobs_with_the_same_id_do_not_overwrite_each_other(
     to = ("--api", name, "--url", server.url, "--out", "out")
     assert bide("wait", first, second, *to).exit_code == 0
     assert len(list((tmp_path / "out").glob("*.json"))) == 2
+
+
+def fal_jobs(server: Replay) -> tuple[str, str]:
+    """The URLs of a failed job and a successful one of another model."""
+    base = server.url
+    paths = ("/fal-ai/flux/requests/bad-1", "/fal-ai/veo/requests/slow-1")
+    failed = {"request_id": "bad-1", "status": "COMPLETED", "error": "no", "error_type": "bad"}
+    done = {"request_id": "slow-1", "status": "COMPLETED"}
+    server.tell(("GET", f"{paths[0]}/status"), said(failed))
+    server.tell(("GET", f"{paths[1]}/status"), said({**done, "status": "IN_PROGRESS"}), said(done))
+    server.tell(("GET", paths[1]), said({"video": 1}))
+    return f"{base}{paths[0]}/status", f"{base}{paths[1]}/status"
+
+
+def test_jobs_of_two_models_of_fal_are_each_asked_about_at_their_own_model(
+    server: Replay, tmp_path: Path
+) -> None:
+    """fal is not among the pairs: its reference has a model and an id, but fal assigns UUIDs, so that the id alone names
+    a job (`unique_id`). The model leads to it.
+    """
+    bad, slow = fal_jobs(server)
+    to = ("--api", "fal", "--url", server.url, "--ledger", "l", "--json")
+    result = bide("wait", bad, slow, *to, "--expect", "0.05", "--timeout", "20", "--out", "out")
+    assert result.exit_code == 1, result.stderr
+    assert {job: line["status"] for job, line in lines(result).items()} == {
+        "bad-1": "ERROR",
+        "slow-1": "DONE",
+    }
+    assert {path.split("/requests/")[0] for _, path, _ in server.sent} == {"/fal-ai/flux", "/fal-ai/veo"}
+    assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["slow-1.json"]
+    with sqlite3.connect(tmp_path / "l") as connection:
+        rows = connection.execute("SELECT job_id, status FROM jobs ORDER BY number").fetchall()
+    assert rows == [("bad-1", "ERROR"), ("slow-1", "DONE")]
+
+
+def test_a_job_of_fal_that_two_urls_name_is_one_job(server: Replay) -> None:
+    """The submission names a variant of the model (`fal-ai/flux/dev`), the status URL does not (`fal-ai/flux`)."""
+    bad, _ = fal_jobs(server)
+    variant = bad.replace("/flux/", "/flux/dev/")
+    server.tell(
+        ("GET", "/fal-ai/flux/dev/requests/bad-1/status"),
+        said({"request_id": "bad-1", "status": "FAILED"}),
+    )
+    result = bide("wait", bad, variant, "--api", "fal", "--url", server.url, "--json")
+    assert {job: line["status"] for job, line in lines(result).items()} == {"bad-1": "ERROR"}
+    assert result.exit_code == 1
 
 
 def test_many_jobs_of_several_parents_are_asked_about_in_lists_of_their_own(server: Replay) -> None:
