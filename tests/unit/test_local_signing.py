@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.errors import BadSignature, Problem, SignatureExpired
+from bide.core.errors import BadSignature, Problem, SignatureExpired, Unavailable
 from bide.server.blobs import incoming_key, upload_key
 from bide.server.blobs.files import FileBlobs
 from bide.server.blobs.local_signing import LocalSigning
@@ -74,3 +76,42 @@ async def test_another_secret_is_another_signature(signing: LocalSigning, tmp_pa
     signed = await stranger.sign_put(incoming_key(UPLOAD), "video/mp4", 7, 60)
     with pytest.raises(BadSignature):
         verify(signing, signed.url, 7, "video/mp4")
+
+
+@pytest.mark.parametrize("key", [incoming_key, None])
+async def test_one_replica_at_a_time_receives_a_file(
+    tmp_path: Path, key: Callable[[str], str] | None
+) -> None:
+    one, two = (LocalSigning(FileBlobs(tmp_path), CLOCK) for _ in range(2))
+    multipart = await one.begin(upload_key(UPLOAD), "text/plain")
+
+    def receive(replica: LocalSigning, body: AsyncIterator[bytes]) -> Awaitable[str]:
+        if key is None:
+            return replica.receive_part(upload_key(UPLOAD), multipart, 1, body, 4)
+        return replica.receive(key(UPLOAD), body, 4)
+
+    sent: asyncio.Queue[bytes] = asyncio.Queue()
+    started = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        started.set()
+        for _ in range(2):
+            yield await sent.get()
+
+    async def fast() -> AsyncIterator[bytes]:
+        yield b"fast"
+
+    receiving = asyncio.ensure_future(receive(one, slow()))
+    await started.wait()
+    with pytest.raises(Unavailable, match="another replica"):
+        await receive(two, fast())
+    await one.receive_part(upload_key(UPLOAD), multipart, 2, fast(), 4)  # other parts are independent
+    for piece in (b"sl", b"ow"):
+        sent.put_nowait(piece)
+    await receiving
+    goal = tmp_path / (f"{UPLOAD}/parts-{multipart}/1" if key is None else incoming_key(UPLOAD))
+    (found,) = [path for path in tmp_path.rglob(goal.name) if path.is_file()]
+    assert found.read_bytes() == b"slow"
+    await receive(two, fast())
+    assert found.read_bytes() == b"fast"
+    assert not [path for path in tmp_path.rglob(".*.*") if path.suffix in (".lock", ".part")]

@@ -4,23 +4,28 @@
    that an error can name the expected values.
 2. The secret is a file in the folder, so that replicas share it. Only the owner of the folder can read it.
 3. The bytes are written to a temporary file, which is then renamed, so that a file is never incomplete.
+4. One request at a time writes to a key, also of all replicas that share the folder. A lock of the file system ensures
+   that; if the file system has none, it holds for each replica by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import fcntl
 import hashlib
 import hmac
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
 from bide.core.clock import Clock, render_instant
-from bide.core.errors import BadSignature, SignatureExpired, WrongLength
+from bide.core.errors import BadSignature, SignatureExpired, Unavailable, WrongLength
 from bide.server.blobs import SIGNED_VALUES, BlobMissing, Signed, StoredObject, StoredPart
 from bide.server.blobs.files import FileBlobs
 from bide.server.durable_files import (
@@ -160,6 +165,11 @@ def _upload(key: str) -> str:
 
 async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
     await asyncio.to_thread(make_folders, goal.parent)
+    with _only_writer(goal):
+        return await _write_alone(goal, body, size)
+
+
+async def _write_alone(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
     part = part_of(goal)
     left, batch = size, bytearray()
     try:
@@ -182,6 +192,38 @@ async def _write(goal: Path, body: AsyncIterator[bytes], size: int) -> str:
     finally:
         part.unlink(missing_ok=True)
     return etag
+
+
+@contextlib.contextmanager
+def _only_writer(goal: Path) -> Iterator[None]:
+    """Raises Unavailable while another replica writes `goal`. The system releases the lock of a process that dies."""
+    path = goal.with_name(f".{goal.name}.lock")
+    while True:
+        file = create(path)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = path.stat()
+        except BlockingIOError:
+            file.close()
+            raise Unavailable(
+                "another replica is receiving this file: wait until that request has ended, then send the file again"
+            ) from None
+        except FileNotFoundError:  # the last holder has removed it
+            file.close()
+            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                file.close()
+                raise
+            break
+        if os.path.samestat(found, os.fstat(file.fileno())):
+            break
+        file.close()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
 
 
 def _etag(found: os.stat_result) -> str:
