@@ -61,7 +61,7 @@ def _poll(
         job = jobs[0]
         schedule.budget.record_response(now, 200, {}, now)
         asked += 1
-        if now - job.born >= ends[job.key]:
+        if now - job.submitted >= ends[job.key]:
             schedule.ended(job, now)
             ends[fresh] = rng.lognormvariate(6.0 + fresh % 3, 0.5)
             schedule.add(fresh, now, kind=job.kind)

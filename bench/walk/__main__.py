@@ -16,7 +16,7 @@ A call is a pair of functions, counted once: of `bide.client`, `bide.cli` and `b
 1. A call to a leaf function, which calls no other function, is not counted: its name says enough. Most constructors of
    data, conversions and clocks are leaf functions. The count with them is printed, too.
 2. A comprehension, a lambda, a property and a special method such as `__repr__` belong to the function that uses them.
-3. All work of `bide.client.apis.loading`, which prepares the description of an API, is one function, `load`.
+3. All work of `bide.client.apis.loader`, which prepares the description of an API, is one function, `load`.
 4. A resumed coroutine is not a call, and neither is code that runs at import. A function that asyncio, click or a thread
    calls has the caller "".
 5. A walk of the service has 20 jobs, one after the other, and counts the calls that all of them make. A call that only some

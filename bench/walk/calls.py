@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-LOADING = "bide.client.apis.loading"
+LOADING = "bide.client.apis.loader"
 RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 CALLED = ("__init__", "__call__", "__enter__", "__exit__", "__aenter__", "__aexit__")
 Pair = tuple[str, str]

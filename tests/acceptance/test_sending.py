@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncClient, Client
-from bide.client.uploads.submitting import DIRECT, Pace
+from bide.client.uploads.upload_session import DIRECT, Pace
 from bide.core.errors import ServiceError, UploadFailed
 from tests.acceptance.cutter import Cutter
 from tests.servers.service import ServiceProcess

@@ -333,7 +333,7 @@ def test_the_client_and_the_command_show_a_replay(
         given = {"file": {"upload": upload}}
         jobs = [client.submit("once", given) for _ in range(2)]
         jobs += [client.submit("once", file=path, progress=False) for _ in range(2)]
-        monkeypatch.setattr("bide.client.uploads.submitting.DIRECT", 0)  # a resumable upload
+        monkeypatch.setattr("bide.client.uploads.upload_session.DIRECT", 0)  # a resumable upload
         jobs += [client.submit("once", file=path, progress=False)]
         for job in client.submit_many([{"kind": "once", "input": given}]):
             assert isinstance(job, BlockingJob)

@@ -21,7 +21,7 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from bide.cli import output, root
-from bide.client.polling import trouble
+from bide.client.polling import failure_log
 from tests.servers.ports import free_port
 from tests.terminal import BIDE
 from tests.unit.fake_service import FakeService, Reply, held, job, job_id, problem, text
@@ -153,8 +153,8 @@ def test_status_changes_of_a_bide_service_are_logged_with_v(server: FakeService)
 
 # The real command, with a report of trouble after 0.3 s instead of 60 s.
 HASTY = (
-    "from bide.cli import main, output; from bide.client.polling import trouble; "
-    "trouble.EVERY, output.AGAIN = 0.3, 0.2; main()"
+    "from bide.cli import main, output; from bide.client.polling import failure_log; "
+    "failure_log.EVERY, output.AGAIN = 0.3, 0.2; main()"
 )
 
 
@@ -194,11 +194,11 @@ def test_the_same_warning_of_several_processes_is_printed_once(
 
 
 def test_trouble_is_repeated_at_least_every_minute() -> None:
-    assert output.AGAIN < trouble.EVERY <= 60
+    assert output.AGAIN < failure_log.EVERY <= 60
 
 
 def test_a_service_that_is_away_is_trouble_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trouble, "EVERY", 0.2)
+    monkeypatch.setattr(failure_log, "EVERY", 0.2)
     url = f"http://127.0.0.1:{free_port()}"
     result = bide("wait", "a", "--api", "vendor.toml", "--url", url, "--trust", "--timeout", "1")
     assert result.exit_code == 3

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.apis.demands import Demands
+from bide.client.apis.permissions import Permissions
 from bide.client.client import AsyncClient
 from bide.client.ledger import LedgerRow
 from bide.client.ledger.sqlite import SqliteLedger
@@ -349,7 +349,7 @@ def test_files_in_the_folder_of_the_pipeline_ask_nothing(tmp_path: Path, server:
     Path("lines").write_text("a line\n")
     text = PIPELINE.format(api='name = "knowhere"')
     Path("p.toml").write_text(text.replace('kind = "k"', 'kind = "k"\neach = { line = "@lines" }'))
-    found: list[Demands] = []
+    found: list[Permissions] = []
     load_plan(Path("p.toml"), None, found.append)
     assert found == []
 

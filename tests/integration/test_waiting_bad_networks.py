@@ -25,7 +25,7 @@ from aiohttp import web
 
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
-from bide.client.uploads.submitting import Pace
+from bide.client.uploads.upload_session import Pace
 from bide.core.errors import ServiceUnreachable, UnusableService, WaitTimeout
 from tests.integration.third_party import (
     KEY,
@@ -172,7 +172,7 @@ MEASURED = """
 import asyncio, resource, sys
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
-from bide.client.uploads.submitting import Pace
+from bide.client.uploads.upload_session import Pace
 
 async def main():
     url, api, *jobs = sys.argv[1:]

@@ -14,7 +14,7 @@ import pytest
 from bide.client.apis import Answer, BadPoll, Call, Denied, Ref, load
 from bide.client.apis.api import Api
 from bide.client.apis.auth import Credential
-from bide.client.apis.loading import read
+from bide.client.apis.loader import read
 from bide.core.errors import SetupError
 
 FORM = 'name = "x"\nurl = "https://api.example.com/v1"\n[ask]\npath = "/jobs/{id}"\n[read]\nstatus = "s"\ndone = ["ok"]\n'

@@ -25,10 +25,10 @@ from bide.client.apis import (
 )
 from bide.client.apis.answers import BadPoll
 from bide.client.apis.form import Description
-from bide.client.apis.lines import keys, line_of
-from bide.client.apis.loading import read
+from bide.client.apis.loader import read
 from bide.client.apis.paths import source
 from bide.client.apis.templates import MissingValue, Template, compile_body, fill_body
+from bide.client.apis.toml_lines import keys, line_of
 from bide.core.errors import ServiceError, SetupError
 
 GOOD = """\

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.client.apis import Answer, BadPoll, Ref, Seen, load, names
-from bide.client.apis.loading import read
+from bide.client.apis.loader import read
 from bide.client.apis.values import absolute, instant, number, retry_after, share
 
 APIS = {name: load(name, "https://api.example.com/base") for name in names()}

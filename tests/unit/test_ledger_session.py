@@ -123,7 +123,7 @@ async def test_a_resumed_wait_goes_on_at_the_age_that_the_job_has(ledger: Sqlite
         account.watch([resumed], Ear())
         planned = resumed.planned
         assert planned is not None
-        assert account._timing.now() - planned.born == pytest.approx(500.0, abs=5.0)
+        assert account._timing.now() - planned.submitted == pytest.approx(500.0, abs=5.0)
         assert planned.asked == pytest.approx(100.0, abs=5.0)  # when it was seen, and not now
         account.unwatch(resumed, EAR)
 

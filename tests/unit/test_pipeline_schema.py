@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide.client.apis.lines import Misplaced, line_of
+from bide.client.apis.toml_lines import Misplaced, line_of
 from bide.core.errors import SetupError
 from bide.pipeline.plan.schema import Schema, hash_key, read_schema
 from bide.pipeline.rows.target import Target

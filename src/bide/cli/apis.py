@@ -18,9 +18,9 @@ from bide.cli.submit import read_input
 from bide.cli.targets import read_headers
 from bide.cli.trust import confirm, trust_option
 from bide.client.apis import Api, BadDescription, load, names, text_of
-from bide.client.apis.demands import DescriptionFile, demands
 from bide.client.apis.form import Description
-from bide.client.apis.loading import form_of, source_of
+from bide.client.apis.loader import form_of, source_of
+from bide.client.apis.permissions import DescriptionFile, permissions
 from bide.client.check import CheckedJob, DescriptionCheck, Finding
 from bide.client.client import AsyncClient
 from bide.core.errors import SetupError
@@ -221,7 +221,7 @@ def _load(name: str, against: str | None, key: bool, trust: bool) -> Api:
     def approve(form: Description, text: str, file: str, folder: Path | None) -> None:
         if folder is None:
             return
-        found = demands(form, DescriptionFile(text, file, folder, against, key))
+        found = permissions(form, DescriptionFile(text, file, folder, against, key))
         if against is not None or form.hook is not None:
             confirm(found, trust)
 

@@ -19,9 +19,9 @@ from bide.cli.settings import Connection
 from bide.cli.targets import split_url
 from bide.cli.trust import confirm, is_remembered, remember
 from bide.client.apis import Api, load, names, text_of
-from bide.client.apis.demands import DescriptionFile, demands, demands_at
 from bide.client.apis.form import Description
-from bide.client.apis.loading import form_of
+from bide.client.apis.loader import form_of
+from bide.client.apis.permissions import DescriptionFile, permissions, permissions_at
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
 from bide.client.ledger import ApiAddress, WaitSettings, bare
@@ -64,7 +64,7 @@ class CommandTarget:
             if folder is not None:
                 key = self.connection.key_by_flag
                 asked = DescriptionFile(text, file, folder, url, key, typed=base is None)
-                confirm(demands(form, asked), self.trust)
+                confirm(permissions(form, asked), self.trust)
             elif base is not None:
                 self.confirm_base(form, base, self.connection.key_by_flag)
 
@@ -81,9 +81,9 @@ class CommandTarget:
     def confirm_base(self, form: Description, base: str, key: bool) -> None:
         """An address of a ledger gets a secret only if the description or the user names it too."""
         if self.is_typed(base):
-            remember(demands_at(form, base, key))
+            remember(permissions_at(form, base, key))
         elif form.url is None or base.rstrip("/") != form.url.rstrip("/"):
-            confirm(demands_at(form, base, key), self.trust)
+            confirm(permissions_at(form, base, key), self.trust)
 
     def client(self) -> AsyncClient:
         """The client of a command that uses one API."""
@@ -160,10 +160,10 @@ class Clients:
         """The key of the settings goes to the service of --url, not to that of a job's URL."""
         typed = self._target.is_typed(base)
         if base not in ("", form.url):
-            remember(demands_at(form, base, True))
+            remember(permissions_at(form, base, True))
             typed = typed or self._api is not None
         if typed and not self._target.connection.key_by_flag:
-            remember(demands_at(form, base, False))
+            remember(permissions_at(form, base, False))
 
     def _near(self, api: Api, text: str) -> Api:
         """The same API at the address of a URL, if the credential may be sent there."""
@@ -235,7 +235,7 @@ class Clients:
         connection = self._target.connection
         if connection.key is None or not self._has_ledger:
             return connection.key_for(url)
-        named = is_remembered(demands_at(_shipped_form(OWN), bare(url).rstrip("/"), False))
+        named = is_remembered(permissions_at(_shipped_form(OWN), bare(url).rstrip("/"), False))
         return connection.key if named else connection.key_for(url)
 
     def _third(self, api: Api, meant: bool = True) -> ApiAddress:

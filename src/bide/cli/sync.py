@@ -24,7 +24,7 @@ from bide.cli import FAILED
 from bide.cli.clients import budget_option
 from bide.cli.output import Terminal, json_option, print_json, print_line, print_table
 from bide.cli.trust import confirm, trust_option
-from bide.client.apis.demands import Demands
+from bide.client.apis.permissions import Permissions
 from bide.client.progress import SHOWN, BarConsole, cell
 from bide.core.errors import SetupError
 from bide.pipeline.plan.loader import PipelinePlan, load_plan
@@ -133,7 +133,7 @@ def sync(
     if cron is not None and accept_drop:
         raise click.UsageError("--accept-drop is for one run. Remove --schedule")
 
-    def approve(found: Demands) -> None:
+    def approve(found: Permissions) -> None:
         if not check or found.code:
             confirm(found, trust)
 

@@ -20,7 +20,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bide.client.apis.demands import Demands
+from bide.client.apis.permissions import Permissions
 from bide.core.terminal_text import harmless
 
 
@@ -39,7 +39,7 @@ trust_option = click.option(
 )
 
 
-def confirm(found: Demands, trusted: bool) -> None:
+def confirm(found: Permissions, trusted: bool) -> None:
     """Return if the description may be used; raise click.UsageError otherwise."""
     if not found:
         return
@@ -63,7 +63,7 @@ def confirm(found: Demands, trusted: bool) -> None:
         click.echo(f"bide: cannot store the confirmation in {path}: {error.strerror}", err=True)
 
 
-def remember(found: Demands) -> None:
+def remember(found: Permissions) -> None:
     """Store what the user gave on the command line, so that a later command does not ask."""
     path = _path()
     known = _known(path)
@@ -72,16 +72,16 @@ def remember(found: Demands) -> None:
             _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
 
 
-def is_remembered(found: Demands) -> bool:
+def is_remembered(found: Permissions) -> bool:
     """Return whether the user has confirmed this, or given it on the command line."""
     return _all_known(found, _known(_path()))
 
 
-def _all_known(found: Demands, known: list[Any]) -> bool:
+def _all_known(found: Permissions, known: list[Any]) -> bool:
     return all([found.digest, host] in known for host in found.hosts)
 
 
-def _explained(found: Demands) -> str:
+def _explained(found: Permissions) -> str:
     said = [found.reason or f"{found.file} does not come with bide."]
     if found.secrets:
         said.append(f"It sends {_list(found.secrets)} to {_list(found.hosts)}.")

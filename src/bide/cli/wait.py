@@ -21,7 +21,7 @@ import msgspec
 from bide.cli import FAILED, TIMED_OUT
 from bide.cli.clients import Clients, CommandTarget, api_option, budget_option
 from bide.cli.command_text import command_text, job_words, value_text
-from bide.cli.ending import Ending
+from bide.cli.ended_jobs import EndedJobs
 from bide.cli.options import polling as polling_options
 from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
@@ -131,7 +131,7 @@ def wait(
         timeout=timeout,
         **{name: options[name] for name in PollingOptions.__annotations__},
     )
-    end = Ending(terminal, as_json, command)
+    end = EndedJobs(terminal, as_json, command)
     run = WaitRun(target, terminal, end, ledger, settings, verbose)
     try:
         with terminal.log(verbose):
@@ -175,7 +175,7 @@ class WaitRun:
 
     target: CommandTarget
     terminal: Terminal
-    end: Ending
+    end: EndedJobs
     path: Path | None
     given: WaitSettings
     verbose: bool = False

@@ -31,9 +31,9 @@ from bide.client.apis import (
     Ref,
     Seen,
 )
-from bide.client.apis.reading import ALWAYS
+from bide.client.apis.reader import ALWAYS
 from bide.client.apis.values import header
-from bide.client.budgets.sharing import Sharing, share
+from bide.client.budgets.account_budget import AccountBudget, share
 from bide.client.http.download import FollowingPages, download, expectation, local_path
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import Content, refusal
@@ -108,7 +108,7 @@ class Account:
         self._learning: asyncio.Task[None] | None = None
         self.learned: AccountKnowledge | None = None
         self.session: LedgerSession | None = None
-        self._sharing: Sharing | None = None
+        self._account_budget: AccountBudget | None = None
 
     async def open(self) -> Poller:
         """Opens the account at its first use, because the poller belongs to the running event loop."""
@@ -116,10 +116,10 @@ class Account:
             if self._poller is not None:
                 return self._poller
             await self.open_ledger()
-            sharing = None
+            shared = None
             if (url := self.options.get("budget")) is not None:
                 given = self.api, self._credential, self.options.get("headers") or {}
-                sharing = self._sharing = await share(url, *given, self.limit, self._timing)
+                shared = self._account_budget = await share(url, *given, self.limit, self._timing)
             budget = Budget(self.limit, rng=self._rng)
             if (knowledge := self.knowledge or self.ledger) is not None:
                 salt, credential = knowledge.salt, self._credential
@@ -145,12 +145,12 @@ class Account:
             }
             connection = self.api, self._transport, self._signer
             if self._processes == 1:
-                common = budget if sharing is None else sharing.budget
+                common = budget if shared is None else shared.budget
                 self._poller = Poller(*connection, common, **options)
             else:
                 from bide.client.polling.processes.poller import start_process_poller
 
-                options["sharing"] = sharing
+                options["account_budget"] = shared
                 self._poller = start_process_poller(
                     self._processes, *connection, budget, self.limit, **options
                 )
@@ -184,8 +184,8 @@ class Account:
         try:
             if self._poller is not None:
                 await self._poller.close()
-            if self._sharing is not None:
-                await self._sharing.close()
+            if self._account_budget is not None:
+                await self._account_budget.close()
             if self._learning is not None:
                 self._learning.cancel()
             if self._poller is not None and self.learned is not None:

@@ -29,7 +29,7 @@ from bide.client.apis import (
 )
 from bide.client.apis.form import Description, Sources
 from bide.client.apis.paths import Headers, source
-from bide.client.apis.signs import document
+from bide.client.apis.refusals import document
 from bide.client.apis.values import (
     absolute,
     count,

@@ -35,7 +35,7 @@ from bide.client.submission import (
     submission_call,
 )
 from bide.client.timing import Timing
-from bide.client.uploads.submitting import Pace
+from bide.client.uploads.upload_session import Pace
 from bide.core.errors import ServiceError
 from bide.core.jobs.record import FAILED
 from bide.core.pacing.advice import Advice

@@ -17,7 +17,7 @@ from bide.client.job import JobHandle
 from bide.client.ledger.outbox import outbox_of
 from bide.client.submission import JobSubmission, SubmitOptions, batches, submission_headers
 from bide.client.uploads.file_submission import FileSubmission, open_sources
-from bide.client.uploads.submitting import Pace, Sending
+from bide.client.uploads.upload_session import Pace, UploadSession
 from bide.core.errors import ServiceError, SetupError
 from bide.core.jobs.record import Status
 from bide.core.wire.http import JobStatus, encode, quote, read_job
@@ -151,7 +151,7 @@ class ServiceOperations:
             )
             show = stack.enter_context(_upload_bar(submission, options.get("progress", True)))
             pace = self._pace or Pace()
-            sending = Sending(self._service, pace, account.wall, outbox, submission, show)
+            sending = UploadSession(self._service, pace, account.wall, outbox, submission, show)
             answer = await sending.submit()
         (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers)
         handle._state.replayed = sending.replayed or answer.replayed

@@ -160,7 +160,7 @@ def _ours(
                 delays[job.key] = now - tasks[job.key].ends
                 left -= 1
             else:
-                schedule.still_live(job, now, job.progressed(now - job.born, seen.percent))
+                schedule.still_live(job, now, job.progressed(now - job.submitted, seen.percent))
     return delays
 
 

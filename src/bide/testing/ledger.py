@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from bide.client.apis import Found, Ref
 from bide.client.ledger import ApiAddress, Counts, LearnedState, Ledger, LedgerRow
-from bide.client.ledger.outbox import Item, Parcel, UploadOutbox, outbox_of
+from bide.client.ledger.outbox import PendingFile, PendingSubmission, UploadOutbox, outbox_of
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.jobs.record import Progress
 
@@ -44,9 +44,9 @@ async def ended(ledger: Ledger) -> list[LedgerRow]:
     return [row for row in await ledger.rows() if row.ended]
 
 
-def parcel(base: str = "https://jobs.example") -> Parcel:
-    item = Item(path="/films/a.mp4", size=2**40, modified=10**18, head="ab")
-    return Parcel(base=base, what="what", key="k", since=NOW, items={"source": item})
+def pending(base: str = "https://jobs.example") -> PendingSubmission:
+    file = PendingFile(path="/films/a.mp4", size=2**40, modified=10**18, head="ab")
+    return PendingSubmission(base=base, what="what", key="k", since=NOW, files={"source": file})
 
 
 @pytest.mark.asyncio
@@ -238,14 +238,16 @@ class LedgerSuite:
             book.note(job)
         assert [e.job_id for e in await live(book)] == [e.job_id for e in jobs]
 
-    async def test_parcels_survive_and_the_newest_counts(self, book: Ledger, tmp_path: Path) -> None:
-        sent = parcel()
+    async def test_pending_submissions_survive_and_the_newest_counts(
+        self, book: Ledger, tmp_path: Path
+    ) -> None:
+        sent = pending()
         box = self.outbox(book)
         await box.put(sent)
         assert await box.get(sent.base, "other") is None
         assert await box.get("https://elsewhere.example", sent.what) is None
         assert await box.get(sent.base, sent.what) == sent
-        sent.items["source"].url = "/files/u1"
+        sent.files["source"].url = "/files/u1"
         await box.put(sent)
         sent.job_id = "j1"
         await box.put(sent)
@@ -261,10 +263,10 @@ class LedgerSuite:
         assert await box.get(sent.base, sent.what) is None
         await again.close()
 
-    async def test_a_parcel_is_kept_without_secrets(self, book: Ledger) -> None:
+    async def test_a_pending_submission_is_kept_without_secrets(self, book: Ledger) -> None:
         secret = "https://me:sk-secret@jobs.example/v1?token=sk-secret"
         box = self.outbox(book)
-        await box.put(parcel(base=secret))
+        await box.put(pending(base=secret))
         kept = await box.get(secret, "what")
         assert kept is not None and kept.base == "https://jobs.example/v1"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.client.uploads import submitting, tus
+from bide.client.uploads import tus, upload_session
 from tests.unit.uploads.fake import SIZE, FakeUploads
 
 
@@ -21,7 +21,7 @@ def service() -> Iterator[FakeUploads]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of a few kilobytes is a large one."""
-    monkeypatch.setattr(submitting, "DIRECT", 50_000)
+    monkeypatch.setattr(upload_session, "DIRECT", 50_000)
     monkeypatch.setattr(tus, "PIECE", 100_000)
     monkeypatch.setattr(tus, "TAIL", 1_000)
     monkeypatch.setattr(tus, "BLOCK", 4_096)

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import BodyPartReader, web
 
-from bide.client.uploads.submitting import Pace
+from bide.client.uploads.upload_session import Pace
 from bide.core.wire.digest import render_digest
 from tests.unit.fake_service import FakeService, Reply, job, job_id, problem
 

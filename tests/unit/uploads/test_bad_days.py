@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bide.client.client import AsyncClient
 from bide.client.http import sender
-from bide.client.uploads import submitting
+from bide.client.uploads import upload_session
 from bide.client.uploads.source import Source
 from bide.core.errors import ServiceError, ServiceUnreachable, UploadFailed
 from tests.unit.fake_service import job, job_id, problem, reset
@@ -79,7 +79,7 @@ async def test_what_does_not_get_ahead_is_given_up(service: FakeUploads, large: 
         with pytest.raises(UploadFailed, match=r"film\.mp4 made no progress for 1. minutes") as raised:
             await client.submit("transcode", file=large)
     assert raised.value.resumable
-    assert slept.at < 2 * submitting.GIVE_UP
+    assert slept.at < 2 * upload_session.GIVE_UP
     assert len(slept.pauses) < 200
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from bide.cli import root
 from bide.client.client import AsyncClient
 from bide.client.timing import Timing
-from bide.client.uploads import submitting
+from bide.client.uploads import upload_session
 from bide.core.errors import ServiceError
 from bide.testing import ManualClock
 from tests.unit.fake_service import job, job_id, problem
@@ -86,7 +86,7 @@ async def test_after_a_day_the_same_submission_is_another_job(
     timing = Later()
     async with AsyncClient(service.url, ledger=tmp_path / "ledger", timing=timing) as client:
         await client.submit("transcode", file=large)
-        clock.advance(submitting.KEY_LIFE + 1)
+        clock.advance(upload_session.KEY_LIFE + 1)
         await client.submit("transcode", file=large)
     assert len(service.uploads) == 2
 

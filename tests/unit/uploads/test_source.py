@@ -34,11 +34,11 @@ def test_a_file_is_known_by_its_beginning_too(tmp_path: Path) -> None:
     path.write_bytes(b"one")
     os.utime(path, (1, 1))
     with Source(path) as source:
-        first = source.item()
+        first = source.pending_file()
     path.write_bytes(b"two")
     os.utime(path, (1, 1))
     with Source(path) as source:
-        assert source.item() != first
+        assert source.pending_file() != first
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from bide.client.apis.answers import (
 )
 from bide.client.apis.api import Api
 from bide.client.apis.auth import Credential
-from bide.client.apis.loading import BadDescription, load, names, text_of
+from bide.client.apis.loader import BadDescription, load, names, text_of
 
 __all__ = [
     "Answer",

@@ -14,14 +14,14 @@ from bide.client.apis.answers import Answer, BadPoll, Call, Ref, Seen, Unreadabl
 from bide.client.apis.auth import Credential, OAuth2
 from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
-from bide.client.apis.lines import within
 from bide.client.apis.lookups import Lookups
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, source
-from bide.client.apis.reading import ALWAYS, Reader
+from bide.client.apis.reader import ALWAYS, Reader
 from bide.client.apis.references import References
-from bide.client.apis.signs import document
-from bide.client.apis.submitting import Submissions
+from bide.client.apis.refusals import document
+from bide.client.apis.submissions import Submissions
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, word
 from bide.core.errors import SetupError
 from bide.core.pacing.budget import Limit, read_limit

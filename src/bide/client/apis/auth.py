@@ -14,8 +14,8 @@ from typing import Any
 
 from bide.client.apis.answers import Answer, BadPoll, Call, Denied
 from bide.client.apis.form import Auth, Secret
+from bide.client.apis.refusals import document
 from bide.client.apis.requests import FORM_TYPE
-from bide.client.apis.signs import document
 from bide.client.apis.values import number, text
 from bide.core.errors import SetupError
 

@@ -9,7 +9,7 @@ import msgspec
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Found, Ref, Seen, State, load
 from bide.client.apis.paths import Headers
-from bide.client.apis.reading import ALWAYS
+from bide.client.apis.reader import ALWAYS
 from bide.client.apis.values import retry_after
 from bide.core.jobs.record import SUCCESSFUL, Status
 from bide.core.wire.http import JobStatus, quote

@@ -16,10 +16,10 @@ import msgspec
 
 from bide.client.apis.answers import Call, Ref
 from bide.client.apis.form import Ask, Batch, Description, Request, Result
-from bide.client.apis.lines import within
 from bide.client.apis.pagination import NextPage
 from bide.client.apis.requests import Prepared
 from bide.client.apis.templates import MissingValue
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, origin
 from bide.core.errors import SetupError
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from bide.client.apis.answers import Call, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, FailureRequest, KindLookup, PartRequest
-from bide.client.apis.lines import within
 from bide.client.apis.paths import source
-from bide.client.apis.signs import document
+from bide.client.apis.refusals import document
 from bide.client.apis.templates import MissingValue, Template
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import text, word
 
 MOST_PARTS = 100  # of one result

@@ -7,9 +7,9 @@ from typing import Any
 
 from bide.client.apis.answers import Found, Ref, State
 from bide.client.apis.form import Description, OutputFile
-from bide.client.apis.lines import within
 from bide.client.apis.paths import Headers, Source, source
 from bide.client.apis.templates import MissingValue, Template, Values
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, count, text
 
 MOST_FILES = 1000

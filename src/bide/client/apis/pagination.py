@@ -13,7 +13,7 @@ from typing import Any
 from bide.client.apis.answers import Answer
 from bide.client.apis.form import Sources
 from bide.client.apis.paths import Headers, Step, fits, source, steps
-from bide.client.apis.signs import document
+from bide.client.apis.refusals import document
 from bide.client.apis.values import absolute, header, with_parameter, word
 from bide.core.errors import BideError
 

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from bide.client.apis.answers import Ref
 from bide.client.apis.form import Description
-from bide.client.apis.lines import within
 from bide.client.apis.templates import Template
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute
 from bide.core.errors import SetupError
 

@@ -1,8 +1,8 @@
 """The outbox port: submissions whose files are being uploaded, so that another process can resume them.
 
 Every outbox keeps these rules, and `bide.testing.ledger` checks them:
-1. `put` returns after the parcel is on disk; the newest version of a parcel counts.
-2. A parcel is identified by its destination and its content; it contains no credential.
+1. `put` returns after the submission is on disk; its newest version counts.
+2. A submission is identified by its destination and its content; it contains no credential.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 from bide.client.ledger import bare
 
 
-class Item(msgspec.Struct, kw_only=True):
-    """One file of a parcel: the values that identify it, and its upload."""
+class PendingFile(msgspec.Struct, kw_only=True):
+    """One file of a pending submission: the values that identify it, and its upload."""
 
     path: str
     size: int
@@ -25,14 +25,14 @@ class Item(msgspec.Struct, kw_only=True):
     url: str | None = None  # of its upload, after that has started
 
 
-class Parcel(msgspec.Struct, kw_only=True):
+class PendingSubmission(msgspec.Struct, kw_only=True):
     """A submission whose files are being uploaded. `since` is in seconds since the epoch."""
 
     base: str  # the address of the service
     what: str  # a digest of the submission
     key: str | None  # the idempotency key of the job
     since: float
-    items: dict[str, Item]  # by parameter
+    files: dict[str, PendingFile]  # by parameter
     job_id: str | None = None  # after the service has created the job
 
     def __post_init__(self) -> None:
@@ -40,14 +40,14 @@ class Parcel(msgspec.Struct, kw_only=True):
 
 
 class UploadOutbox(Protocol):
-    async def get(self, base: str, what: str) -> Parcel | None: ...
+    async def get(self, base: str, what: str) -> PendingSubmission | None: ...
 
-    def put(self, parcel: Parcel) -> Awaitable[None]: ...
+    def put(self, pending: PendingSubmission) -> Awaitable[None]: ...
 
-    def drop(self, parcel: Parcel) -> Awaitable[None]: ...
+    def drop(self, pending: PendingSubmission) -> Awaitable[None]: ...
 
     def forget(self, base: str, job_id: str) -> Awaitable[None]:
-        """Removes the parcel of this job, if there is one."""
+        """Remove the submission of this job, if there is one."""
         ...
 
 

@@ -23,7 +23,7 @@ from bide.client.ledger import (
     bare,
     sqlite_file,
 )
-from bide.client.ledger.outbox import Item, Parcel
+from bide.client.ledger.outbox import PendingFile, PendingSubmission
 from bide.client.ledger.writer import LedgerWriter, Operation
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.jobs.record import SUCCESSFUL, Progress
@@ -55,7 +55,7 @@ CREATE TABLE durations (
 ) WITHOUT ROWID;
 CREATE TABLE budgets (fingerprint TEXT PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 """,
-        # The first version had no files.
+        # The first version had no files. A pending submission is a row of `parcels`, the released name.
         """
 CREATE TABLE parcels (
   base TEXT NOT NULL, what TEXT NOT NULL, key TEXT, since REAL NOT NULL, items BLOB NOT NULL, job_id TEXT,
@@ -85,7 +85,7 @@ _END = (
     f"{', '.join(f'{c} = excluded.{c}' for c in _OUTCOME)} WHERE NOT ended"
 )
 _encode = msgspec.json.Encoder().encode
-_items = msgspec.json.Decoder(dict[str, Item]).decode
+_files = msgspec.json.Decoder(dict[str, PendingFile]).decode
 _settings = msgspec.json.Decoder(WaitSettings).decode
 
 
@@ -266,7 +266,7 @@ class SqliteOutbox:
     def __init__(self, do: Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]) -> None:
         self._do = do
 
-    async def get(self, base: str, what: str) -> Parcel | None:
+    async def get(self, base: str, what: str) -> PendingSubmission | None:
         row = await self._do(
             lambda c: c.execute(
                 "SELECT key, since, items, job_id FROM parcels WHERE base = ? AND what = ?",
@@ -275,18 +275,20 @@ class SqliteOutbox:
         )
         if row is None:
             return None
-        key, since, items, job_id = row
-        return Parcel(base=base, what=what, key=key, since=since, items=_items(items), job_id=job_id)
+        key, since, files, job_id = row
+        return PendingSubmission(
+            base=base, what=what, key=key, since=since, files=_files(files), job_id=job_id
+        )
 
-    async def put(self, parcel: Parcel) -> None:
-        items = _encode(parcel.items)
-        row = (parcel.base, parcel.what, parcel.key, parcel.since, items, parcel.job_id)
+    async def put(self, pending: PendingSubmission) -> None:
+        files = _encode(pending.files)
+        row = (pending.base, pending.what, pending.key, pending.since, files, pending.job_id)
         await self._do(
             lambda c: _nothing(c.execute("REPLACE INTO parcels VALUES (?, ?, ?, ?, ?, ?)", row))
         )
 
-    async def drop(self, parcel: Parcel) -> None:
-        this = parcel.base, parcel.what
+    async def drop(self, pending: PendingSubmission) -> None:
+        this = pending.base, pending.what
         await self._do(
             lambda c: _nothing(c.execute("DELETE FROM parcels WHERE base = ? AND what = ?", this))
         )

@@ -72,7 +72,7 @@ class KindStats:
     @property
     def waiting(self) -> int:
         """How many jobs of this kind the client waits for."""
-        return self.plans.sketch.crowd
+        return self.plans.sketch.waiting
 
     def expect(self, duration: float) -> None:
         """Assumes a duration until jobs have ended."""

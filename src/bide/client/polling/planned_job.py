@@ -22,7 +22,6 @@ class PlannedJob:
 
     __slots__ = (
         "asked",
-        "born",
         "deadline",
         "given",
         "group",
@@ -43,14 +42,15 @@ class PlannedJob:
         "scale",
         "sent",
         "shortest",
+        "submitted",
         "version",
     )
 
-    def __init__(self, key: Any, kind: KindStats, born: float, group: Hashable = ()) -> None:
+    def __init__(self, key: Any, kind: KindStats, submitted: float, group: Hashable = ()) -> None:
         self.key = key  # the caller's object
         self.group = group
         self.kind = kind
-        self.born = born
+        self.submitted = submitted
         self.asked = 0.0  # age at which it was last known to be live
         self.sent = 0.0  # age at which the pending poll was sent
         self.planned = 0.0  # age at which it is due
@@ -100,7 +100,7 @@ class PlannedJob:
 
     def lost(self, now: float) -> float:
         """The expected seconds of delay since the last poll, by weight."""
-        age = now - self.born
+        age = now - self.submitted
         if self.leads and self.report is not None:
             table = self.report.sketch.table(exact=False)
             since = (self.asked - self.origin) / self.scale

@@ -38,6 +38,7 @@ from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.client.job_state import JobListener, JobState
+from bide.client.polling.failure_log import FailureLog, described
 from bide.client.polling.kinds import (
     KindStats,
     advice,
@@ -48,7 +49,6 @@ from bide.client.polling.kinds import (
 )
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.schedule import DEFAULTS, PollSchedule, PollSettings
-from bide.client.polling.trouble import Trouble, described
 from bide.client.timing import Timing
 from bide.core.errors import ServiceError, ServiceUnreachable, SetupError, UnusableService
 from bide.core.pacing.backoff import Breaker, backoff
@@ -193,7 +193,7 @@ class Poller:
         self._unreadable = 0  # consecutive batches from which no job could be read
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
-        self._trouble = Trouble(api.name, self.timing)
+        self._failures = FailureLog(api.name, self.timing)
         self._unproven = False  # no request with the newest credential has been accepted yet
         self._unknown_words: set[str] = set()  # statuses that the description does not have
         self._endings: set[asyncio.Task[None]] = set()
@@ -219,8 +219,8 @@ class Poller:
             listener.ended(job)
         elif job.planned is None:
             now, wall = self.timing.now(), self.timing.wall()
-            born = job.submitted_at if job.submitted_at is not None else job.since
-            age = 0.0 if born is None else max(0.0, wall - born)
+            submitted = job.submitted_at if job.submitted_at is not None else job.since
+            age = 0.0 if submitted is None else max(0.0, wall - submitted)
             asked = age if job.seen is not None else 0.0
             if asked_at is not None:
                 asked = max(0.0, age - max(0.0, wall - asked_at))
@@ -238,19 +238,19 @@ class Poller:
         job.listeners = tuple(one for one in job.listeners if one is not listener)
         if not job.listeners and job.planned is not None:
             self.schedule.remove(job.planned)
-            self._trouble.stopped(job)
+            self._failures.stopped(job)
             self._store_times(job, job.planned)
             job.planned = None
 
     def _store_times(self, job: JobState, planned: PlannedJob) -> None:
         """Stores the age and the time of the last poll, in case the caller waits for the job again."""
         now, wall = self.timing.now(), self.timing.wall()
-        job.since = wall - (now - planned.born)
+        job.since = wall - (now - planned.submitted)
         if job.seen is not None:
-            job.asked_at = wall - (now - planned.born - planned.asked)
+            job.asked_at = wall - (now - planned.submitted - planned.asked)
 
     async def close(self) -> None:
-        self._trouble.close()
+        self._failures.close()
         await self._workers.close()
         await asyncio.gather(*self._endings, return_exceptions=True)
 
@@ -314,7 +314,7 @@ class Poller:
             if body is not None and body == job.body and job.seen is not None:
                 seen = job.seen
             else:
-                age = self.timing.now() - planned.born if job.submitted_at is not None else math.inf
+                age = self.timing.now() - planned.submitted if job.submitted_at is not None else math.inf
                 seen = self.api.read(job.ref, answer, age)
                 job.body = body
         except (ServiceUnreachable, UnusableService) as error:
@@ -352,9 +352,9 @@ class Poller:
         a change means that the API does not hold requests; after EARLY of them the client stops asking for that.
         """
         now = self.timing.now()
-        sent = planned.born + planned.sent
+        sent = planned.submitted + planned.sent
         if hold and now - sent > hold / 2:
-            planned.sent = now - planned.born
+            planned.sent = now - planned.submitted
             self._early = 0
         elif hold and not changed:
             self._early += 1
@@ -438,7 +438,7 @@ class Poller:
         """`at` is the time of the next poll if the job is live; None: as the schedule plans."""
         job: JobState = planned.key
         job.failures, job.denied, self._unproven = 0, 0, False
-        self._trouble.answered(job)
+        self._failures.answered(job)
         if planned.number < 0:  # its wait has ended
             return
         now = self.timing.now()
@@ -453,7 +453,9 @@ class Poller:
             if before is None and job.submitted_at is None:
                 self.schedule.found_ended(planned, now, seen.duration)
             else:
-                self.schedule.ended(planned, now, took(now - planned.born, planned.asked, seen, answer))
+                self.schedule.ended(
+                    planned, now, took(now - planned.submitted, planned.asked, seen, answer)
+                )
             self._finish(job)
             return
         job.seen = seen
@@ -472,7 +474,7 @@ class Poller:
             self._set_age(planned, now, seen.started_at, clock_of(answer))
         report = rest(seen, answer)
         if report is None and seen.progress is not None:
-            report = planned.progressed(now - planned.born, 100.0 * seen.progress)
+            report = planned.progressed(now - planned.submitted, 100.0 * seen.progress)
         elif report is None and seen.position is not None:
             report = by_position(float(seen.position))
         self.schedule.still_live(planned, now, report, advice(seen), at)
@@ -488,7 +490,7 @@ class Poller:
         wall = self.timing.wall()
         age = (wall if clock is None else clock) - started
         if age > 0:
-            planned.born = now - age
+            planned.submitted = now - age
             planned.sent = planned.asked = age
             planned.key.submitted_at = wall - age
 
@@ -570,7 +572,7 @@ class Poller:
         if planned.number < 0:
             return
         job: JobState = planned.key
-        self._trouble.failed(job, failure)
+        self._failures.failed(job, failure)
         now = self.timing.now()
         self.schedule.failed(planned, now, now + backoff(job.failures, BASE, CAP, self.rng))
         job.failures += 1
@@ -593,6 +595,6 @@ class Poller:
     def _give_up(self, planned: PlannedJob, error: ServiceError) -> None:
         job: JobState = planned.key
         job.error = error
-        self._trouble.stopped(job)
+        self._failures.stopped(job)
         self.schedule.remove(planned)
         self._finish(job)

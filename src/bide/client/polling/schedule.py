@@ -135,12 +135,12 @@ class PollSchedule:
             kind.hint = report.left
             job.apply_report(report, self.price, 0.0, now)
         self.waiting += 1
-        kind.plans.sketch.crowd += 1
+        kind.plans.sketch.waiting += 1
         self._ring.append(job)
         if self._first is not None:
             job.interval = self._first
         if self._first is not None and asked < self._first:
-            at = job.born + self._first * (1.0 + self._jitter * self._random())
+            at = job.submitted + self._first * (1.0 + self._jitter * self._random())
             self._push(job, _by_deadline(job, max(now, at), now), given=True, alone=first == "held")
         elif first == "planned":
             self._plan(job, now)
@@ -178,7 +178,7 @@ class PollSchedule:
             if taken > now:  # another process took it first
                 return [], taken
             queue.pop()
-            worth = job.made * _square(now - job.born - job.asked, job.planned - job.asked)
+            worth = job.made * _square(now - job.submitted - job.asked, job.planned - job.asked)
             self._granted(job, now)
             self._adapt_price(worth)
             return [job], now
@@ -205,7 +205,7 @@ class PollSchedule:
 
     def _granted(self, job: PlannedJob, now: float) -> None:
         job.number = 0
-        job.sent = now - job.born
+        job.sent = now - job.submitted
 
     def _adapt_price(self, worth: float) -> None:
         """Moves the price towards the price of a request."""
@@ -240,7 +240,7 @@ class PollSchedule:
 
     def ended(self, job: PlannedJob, now: float, took: float | None = None) -> None:
         """The job has ended; `took` is its duration if the API reports it."""
-        low, age, sketch = job.asked, now - job.born, job.kind.plans.sketch
+        low, age, sketch = job.asked, now - job.submitted, job.kind.plans.sketch
         if took is not None and low <= took <= age:
             sketch.learn_between(took, took)
             sketch.survived(low, took)
@@ -272,7 +272,7 @@ class PollSchedule:
         if job.number >= 0:
             job.number = -1
             self.waiting -= 1
-            job.kind.plans.sketch.crowd -= 1
+            job.kind.plans.sketch.waiting -= 1
 
     def jobs(self) -> list[PlannedJob]:
         """All waiting jobs."""
@@ -290,7 +290,7 @@ class PollSchedule:
     def _plan(self, job: PlannedJob, now: float) -> None:
         """Sets the time of the next poll, at the current price."""
         if self._backoff is not None:
-            at = max(job.born + job.asked + self._jittered(job.interval), job.not_before)
+            at = max(job.submitted + job.asked + self._jittered(job.interval), job.not_before)
             self._push(job, _by_deadline(job, at, now), given=True)
             return
         random = self._random
@@ -317,7 +317,7 @@ class PollSchedule:
         age = max(age, job.asked + job.shortest)
         job.latest = latest = job.asked + longest
         job.planned = age = age if age < latest else latest
-        due = job.born + age
+        due = job.submitted + age
         if now < job.deadline < due:
             due = job.deadline
         self._push(job, due if due > job.not_before else job.not_before)
@@ -371,7 +371,7 @@ def _by_deadline(job: PlannedJob, at: float, now: float) -> float:
 def _worth_it(job: PlannedJob, price: float) -> float:
     """The time at which a job is worth a lower price than that of its plan."""
     part = math.sqrt(min(1.0, price / job.made))
-    moment = job.born + job.asked + max(job.shortest, (job.planned - job.asked) * part)
+    moment = job.submitted + job.asked + max(job.shortest, (job.planned - job.asked) * part)
     return moment if moment > job.not_before else job.not_before
 
 
@@ -428,13 +428,13 @@ class JobBatch:
         for moment, number, job in taken:
             self._queue.push(-moment, number, job)
         # Lost seconds grow with the square of the silence, or faster, so a poll is not worth the price before then.
-        silence = min((now - job.born - job.asked for job in jobs), default=0.0)
+        silence = min((now - job.submitted - job.asked for job in jobs), default=0.0)
         growth = math.sqrt(price / total) - 1.0 if total > 0.0 else 1.0
-        latest = min((job.born + job.latest for job in jobs), default=FOREVER)
+        latest = min((job.submitted + job.latest for job in jobs), default=FOREVER)
         self._look = min(latest, now + max(NEXT_LOOK, 0.5 * min(growth, 1.0) * silence))
         return [], total
 
 
 def _due(job: PlannedJob, now: float) -> bool:
     """Whether it is due at any price: its silence is too long, or its age is unknown."""
-    return now >= job.born + job.latest or job.planned <= job.asked
+    return now >= job.submitted + job.latest or job.planned <= job.asked

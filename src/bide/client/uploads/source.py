@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from bide.client.ledger.outbox import Item
+from bide.client.ledger.outbox import PendingFile
 from bide.client.submission import Given
 from bide.core.errors import UploadFailed
 from bide.core.wire.digest import render_digest
@@ -64,13 +64,13 @@ class Source:
         if self._ours:
             self._file.close()
 
-    def item(self) -> Item:
+    def pending_file(self) -> PendingFile:
         """Return what identifies the file in the ledger."""
         with self._lock:
             head = hashlib.sha256(self._read(0, min(HEAD, self.size))).hexdigest()
         modified = 0 if self._state is None else self._state[1]
         path = os.fsencode(self.path or "").decode("utf-8", "backslashreplace")
-        return Item(path=path, size=self.size, modified=modified, head=head)
+        return PendingFile(path=path, size=self.size, modified=modified, head=head)
 
     def block(self, offset: int, most: int = BLOCK) -> bytes:
         """Return bytes from `offset`, at least one unless it is the end; UploadFailed if the file has changed."""

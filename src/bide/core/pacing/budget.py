@@ -1,7 +1,7 @@
 """How many requests an API lets one credential send: when the next one may be sent, learned from every response.
 
 In this order of trust: Retry-After of a refusal, the advertised limits (limits.py reads them, meter.py spends them), a
-documented limit, and a search for a hidden limit where nothing is known (seeker.py). The budget obeys all that apply.
+documented limit, and a search for a hidden limit where nothing is known (rate_search.py). The budget obeys all that apply.
 
 1. `ready` changes nothing; the time it returns is valid until the next `spend` or `record_response`.
 2. A refusal applies to every job of the credential: all pause, and after the pause one request is sent alone. The very
@@ -26,7 +26,7 @@ import msgspec
 from bide.core.clock import LONG_AGO
 from bide.core.pacing.limits import limit_headers, read_cost, read_limits, read_pause
 from bide.core.pacing.meter import LEAST_SLACK, LONGEST_PAUSE, SLACK, Meter
-from bide.core.pacing.seeker import Seeker
+from bide.core.pacing.rate_search import RateSearch
 
 TRANSIT = 10.0  # seconds after which the API has counted a request, or never will
 MOST_FLYING = 512  # requests on their way that are remembered
@@ -101,7 +101,7 @@ class BudgetState(msgspec.Struct, array_like=True):
     """The state of a budget, in a form that processes can share."""
 
     meters: dict[str, Meter] = {}
-    seeker: Seeker = msgspec.field(default_factory=Seeker)
+    search: RateSearch = msgspec.field(default_factory=RateSearch)
     sent: list[float] = []  # when the requests on their way were sent
     alone: bool = False  # the last request was sent when no other was on its way
     pace: float = LONG_AGO  # of the documented limit
@@ -158,10 +158,10 @@ class Budget:
             for meter in s.meters.values():
                 meter.spend(now, cost * s.unit, flying * s.unit)
                 next = max(next, meter.next)
-        seeker = s.seeker
-        if seeker.found or (self._seeking and not s.meters):
-            seeker.spend(now, cost)
-            next = max(next, seeker.next)
+        search = s.search
+        if search.found or (self._seeking and not s.meters):
+            search.spend(now, cost)
+            next = max(next, search.next)
         if (s.refusals and now >= s.pause) or not (s.met or self._limit):
             s.probe = now + PROBE_HOLD
         s.next = max(next, s.probe)
@@ -182,7 +182,7 @@ class Budget:
         s = self.state
         del s.sent[max(0, len(s.sent) - count) :]
         s.pace -= count * self._gap
-        s.seeker.pace -= count / s.seeker.rate
+        s.search.pace -= count / s.search.rate
         self._plan()
 
     def record_response(self, now: float, status: int, headers: Mapping[str, str], wall: float) -> None:
@@ -205,10 +205,10 @@ class Budget:
         advertised = limit_headers(headers)
         if status == 429 or (status == 503 and advertised and read_pause(advertised, wall) is not None):
             self._refused(now, advertised or {}, wall, took)
-        elif not (advertised or s.meters or s.refusals or s.seeker.found):
+        elif not (advertised or s.meters or s.refusals or s.search.found):
             if self._seeking:
-                s.seeker.accept(now, took)
-            return  # only the seeker's rate may have changed, so `next` is still right
+                s.search.accept(now, took)
+            return  # only the search's rate may have changed, so `next` is still right
         else:
             if advertised or s.meters:
                 self._learn(now, advertised or {}, wall, took)
@@ -216,8 +216,8 @@ class Budget:
                 if s.refusals:
                     s.took = now - s.refused
                 s.refusals, s.probe = 0, LONG_AGO
-                if s.seeker.found or self._seeking:
-                    s.seeker.accept(now, took)
+                if s.search.found or self._seeking:
+                    s.search.accept(now, took)
         self._plan()
 
     def _learn(self, now: float, advertised: dict[str, str], wall: float, took: float) -> None:
@@ -253,7 +253,7 @@ class Budget:
             if meter.counted and meter.timed:
                 meter.emptied(now)
         if not explained:
-            s.seeker.refuse(now)
+            s.search.refuse(now)
         asked = read_pause(advertised, wall)
         fresh = now >= s.pause  # the request was not on its way when an earlier one was refused
         if fresh:
@@ -274,8 +274,8 @@ class Budget:
             next = max(next, s.pace - self._depth * self._gap)
         for meter in s.meters.values():
             next = max(next, meter.next)
-        if s.seeker.found or (self._seeking and not s.meters):
-            next = max(next, s.seeker.next)
+        if s.search.found or (self._seeking and not s.meters):
+            next = max(next, s.search.next)
         s.next = next
 
     def _flying(self, now: float) -> int:
@@ -290,8 +290,8 @@ class Budget:
         s = self.state
         rates = [1.0 / self._gap] if self._gap else []
         rates += [r for m in s.meters.values() if (r := m.rate(now, s.unit)) is not None]
-        if s.seeker.found:
-            rates.append(s.seeker.rate)
+        if s.search.found:
+            rates.append(s.search.rate)
         return min(rates, default=None)
 
     def dump(self, now: float) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class Budget:
         state.pace += by
         state.pause = min(state.pause + by, now + LONGEST_PAUSE)
         state.probe, state.refused = LONG_AGO, state.refused + by
-        state.seeker.shift(by)
+        state.search.shift(by)
         for meter in state.meters.values():
             meter.shift(by)
         budget.state = state

@@ -32,11 +32,11 @@ SHORTEST, LONGEST = 0.5, 6 * 3600.0
 PRIOR = [0.02 if low < SHORTEST else 1.0 / max(1.0, math.log(LONGEST / low)) for low in EDGES[:-1]]
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
 NARROW = 4  # bins: an end known to fewer is distributed over them by the current curve at once
-DOUBT = 0.01  # of such an end is distributed evenly, whatever the curve says
+EVEN_SHARE = 0.01  # of such an end is distributed evenly, whatever the curve says
 # A curve is computed again after so many new ends, plus this share of those remembered. That takes milliseconds, so the
-# threshold grows with each job beyond a crowd of waiting jobs.
-NEWS, NEWS_SHARE, CROWD, CROWD_SHARE = 0.5, 0.2, 200, 0.02
-GLIMPSE = 0.15  # new ends that count when a job still runs at twice the age or more; fewer before
+# threshold grows with each waiting job beyond MANY_WAITING.
+NEWS, NEWS_SHARE, MANY_WAITING, WAITING_SHARE = 0.5, 0.2, 200, 0.02
+LIVE_WEIGHT = 0.15  # new ends that count when a job still runs at twice the age or more; fewer before
 
 
 class Sketch:
@@ -49,9 +49,9 @@ class Sketch:
         "_weight",
         "cells",
         "count",
-        "crowd",
         "ended",
         "passing",
+        "waiting",
         "within",
     )
 
@@ -62,7 +62,7 @@ class Sketch:
         self.passing = [0.0] * (BINS + 1)
         self.cells: dict[tuple[int, int], float] = {}  # ends between two edges of coarse bins
         self.count = 0
-        self.crowd = 0  # jobs that wait by this sketch
+        self.waiting = 0  # jobs that wait by this sketch
         self._weight = 1.0
         self._news = 0.0  # new ends since the curve was computed
         self._enough = NEWS
@@ -101,7 +101,7 @@ class Sketch:
                     self.cells[i, j] = self.cells.get((i, j), 0.0) + part
 
     def _shares(self, low: float, high: float, first: int, last: int) -> list[float]:
-        """Distribute an end over bins by the current curve and DOUBT."""
+        """Distribute an end over bins by the current curve and EVEN_SHARE."""
         if first == last:
             return [1.0]
         table = self._table or self.table()
@@ -114,13 +114,13 @@ class Sketch:
         total = sum(parts)
         if total <= 0.0:
             return [1.0 / len(parts)] * len(parts)
-        return [DOUBT / len(parts) + (1.0 - DOUBT) * part / total for part in parts]
+        return [EVEN_SHARE / len(parts) + (1.0 - EVEN_SHARE) * part / total for part in parts]
 
     def survived(self, low: float, high: float) -> None:
         """Learn from a job that was running at age `low` and still runs at age `high`."""
         if 0.0 <= low < high < math.inf:
             self._watched(low, high if high < LAST else LAST, self._weight)
-            self._news += GLIMPSE * (high - low) / high
+            self._news += LIVE_WEIGHT * (high - low) / high
 
     def _watched(self, low: float, high: float, weight: float) -> None:
         first = bisect_right(EDGES, low) - 1
@@ -165,8 +165,8 @@ class Sketch:
         hazards = [theta * SPAN / width for theta, width in zip(found, WIDTHS, strict=True)]
         self._table = SurvivalCurve(hazards, self.count)
         self._news = 0.0
-        crowd = max(0, self.crowd - CROWD)
-        self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + CROWD_SHARE * crowd
+        waiting = max(0, self.waiting - MANY_WAITING)
+        self._enough = NEWS + NEWS_SHARE * min(self.count, MEMORY) + WAITING_SHARE * waiting
         return self._table
 
     def observed_quantile(self, q: float) -> float:
@@ -228,7 +228,7 @@ class Sketch:
         for i, j, ends in data.get("cells", ()):
             if _is_cell(i, j):
                 self.cells[int(i), int(j)] = self.cells.get((i, j), 0.0) + float(ends) * weight
-        self._news += max(float(data["count"]), GLIMPSE)
+        self._news += max(float(data["count"]), LIVE_WEIGHT)
 
 
 def _bin(age: float) -> int:

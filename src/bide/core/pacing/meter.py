@@ -25,7 +25,7 @@ from bide.core.pacing.limits import WEEK, AdvertisedLimit
 
 LONGEST_PAUSE = 3600.0
 SHARE = 0.1  # of what is left that may be sent at once
-SHY = 0.02  # of a level below half, per second, if no header contains a time
+CAUTIOUS_SHARE = 0.02  # of a level below half, per second, if no header contains a time
 NEVER = -LONG_AGO
 CLOSE = 0.02  # added to an exact reset, because two clocks never agree exactly
 ANSWERED = 5.0  # seconds after which the first request of a new window counts as lost
@@ -227,7 +227,7 @@ class Meter(msgspec.Struct, array_like=True):
         self.level = max(0.0, self.level - cost)
         self.flying = flying + cost
         if not self.flows:
-            gap = self._gap(now) if self.timed else 1 / self._shy_rate(cost)
+            gap = self._gap(now) if self.timed else 1 / self._cautious_rate(cost)
             self.pace = max(self.pace, now) + gap
         self.plan(now)
 
@@ -260,8 +260,10 @@ class Meter(msgspec.Struct, array_like=True):
         even = (self.until - min(2.0, 0.05 * self.window) - now) / max(self.level, 1.0)
         return max(even, 0.25 * self.window / self.quota)
 
-    def _shy_rate(self, cost: float) -> float:
-        return max(SHY * self.level / cost, 1 / 60) if self.level < self.quota / 2 else math.inf
+    def _cautious_rate(self, cost: float) -> float:
+        return (
+            max(CAUTIOUS_SHARE * self.level / cost, 1 / 60) if self.level < self.quota / 2 else math.inf
+        )
 
     def emptied(self, now: float) -> None:
         """A request was refused: nothing is left."""
@@ -292,8 +294,8 @@ class Meter(msgspec.Struct, array_like=True):
         if not self.counted:
             return 1.0 / self.even
         if not self.timed:
-            shy = self._shy_rate(unit)
-            return None if shy == math.inf else shy
+            cautious = self._cautious_rate(unit)
+            return None if cautious == math.inf else cautious
         if not self.window:
             return None
         if self.short:

@@ -15,13 +15,13 @@ import msgspec
 
 from bide.client.apis import Api, load
 from bide.client.apis.auth import read_secret
-from bide.client.apis.demands import Demands, DescriptionFile, demands
 from bide.client.apis.form import Description, Sources
-from bide.client.apis.lines import Misplaced, within
-from bide.client.apis.loading import Approve as ApproveDescription
-from bide.client.apis.loading import located
+from bide.client.apis.loader import Approve as ApproveDescription
+from bide.client.apis.loader import located
 from bide.client.apis.paths import source
+from bide.client.apis.permissions import DescriptionFile, Permissions, permissions
 from bide.client.apis.templates import Template, compile_body
+from bide.client.apis.toml_lines import Misplaced, within
 from bide.client.options import check_polling
 from bide.core.errors import SetupError
 from bide.core.pacing.budget import read_limit
@@ -37,7 +37,7 @@ SUFFIXES = {
     ".db": "sqlite",
 }
 RUN_NAMES = frozenset(("since", "period"))  # the run fills them in
-Approve = Callable[[Demands], None]
+Approve = Callable[[Permissions], None]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s?%", re.ASCII)
 
@@ -154,7 +154,7 @@ def _approval(
         if unread:
             names += " and the url of the settings"
         asked = DescriptionFile(whole, names, folder or path.parent, url or table.url)
-        found = demands(form, asked, own)
+        found = permissions(form, asked, own)
         if folder is None and not elsewhere and not own:
             # The secrets go to the URL of the description that comes with bide.
             found = replace(found, secrets=(), code=())

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from bide.client.apis.form import Secret, Table
-from bide.client.apis.lines import Misplaced, Place
-from bide.client.apis.loading import choices
+from bide.client.apis.loader import choices
+from bide.client.apis.toml_lines import Misplaced, Place
 
 Type = Literal["string", "integer", "float", "decimal", "boolean", "date", "timestamp", "json"]
 EPOCHS = ("epoch", "epoch-ms")

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from bide.pipeline.plan.schema import EPOCHS, Column, Schema, escaped, hash_key
 from bide.pipeline.rows.bad_rows import BadRowLog
-from bide.pipeline.rows.personal import MASK, PersonalHashes, masked
+from bide.pipeline.rows.personal_values import MASK, PersonalHashes, masked
 from bide.pipeline.rows.readers import BrokenRecord, Chunk
 from bide.pipeline.rows.report import BadRow
 

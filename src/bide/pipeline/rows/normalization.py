@@ -1,4 +1,4 @@
-"""One normalization: survey, read, convert, deduplicate, write, publish."""
+"""One normalization: check the columns, read, convert, deduplicate, write, publish."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bide.core.errors import SetupError
 from bide.pipeline.plan.schema import Schema, check, escaped
 from bide.pipeline.rows import readers
 from bide.pipeline.rows.bad_rows import BadRowLog
+from bide.pipeline.rows.column_check import ColumnCheck, check_columns
 from bide.pipeline.rows.conversion import ChunkConverter, OutputLayout
 from bide.pipeline.rows.deduplication import Deduplicator
 from bide.pipeline.rows.prefetch import prefetched
 from bide.pipeline.rows.report import BadSource, NormalizationReport, SourceFile
-from bide.pipeline.rows.survey import Survey, survey
 from bide.pipeline.rows.target import Target, TargetFiles, target_files
 from bide.pipeline.rows.writers import rows_of, writer
 
@@ -36,14 +36,14 @@ def normalize(
     guard: Callable[[int], None],
 ) -> NormalizationReport:
     _check(sources, schema, previous)
-    surveyed = survey(sources, schema)
-    layout = OutputLayout(schema, _constants(sources, schema), _new_columns(surveyed, schema))
+    checked = check_columns(sources, schema)
+    layout = OutputLayout(schema, _constants(sources, schema), _new_columns(checked, schema))
     with target_files(target) as files:
         normalization = Normalization(layout, files, _size(sources, previous))
         try:
             normalization.read(sources, previous)
             guard(normalization.rows)
-            return normalization.publish(surveyed)
+            return normalization.publish(checked)
         finally:
             normalization.close()
 
@@ -82,9 +82,9 @@ def _constants(sources: Sequence[SourceFile], schema: Schema) -> tuple[str, ...]
     return more
 
 
-def _new_columns(surveyed: Survey, schema: Schema) -> tuple[str, ...]:
+def _new_columns(checked: ColumnCheck, schema: Schema) -> tuple[str, ...]:
     names = {column.name for column in schema.columns}
-    return tuple(n for n in surveyed.new if n not in names) if schema.new_columns == "keep" else ()
+    return tuple(n for n in checked.new if n not in names) if schema.new_columns == "keep" else ()
 
 
 class Normalization:
@@ -150,7 +150,7 @@ class Normalization:
         self.rows += table.num_rows
         self._writer.write(table)
 
-    def publish(self, surveyed: Survey) -> NormalizationReport:
+    def publish(self, checked: ColumnCheck) -> NormalizationReport:
         if self._writer is None:  # there are no rows: the file has columns only
             self._write(self._fields.empty_table())
         self._bad_rows.close()
@@ -164,8 +164,8 @@ class Normalization:
             read=self._read,
             duplicates=self._deduplicator.duplicates if self._deduplicator is not None else 0,
             bad=self._bad_rows.summary(),
-            columns_new=surveyed.new,
-            columns_missing=surveyed.missing,
+            columns_new=checked.new,
+            columns_missing=checked.missing,
             cursor=_as_text(self._cursor),
         )
 

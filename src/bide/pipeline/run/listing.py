@@ -6,7 +6,7 @@ from bide.client.account import Account
 from bide.client.apis import Answer, Throttled
 from bide.client.apis.pagination import NextMissing
 from bide.client.apis.paths import source
-from bide.client.apis.signs import document
+from bide.client.apis.refusals import document
 from bide.client.apis.values import word
 from bide.client.http.download import MOST_PAGES
 from bide.client.http.retrying import Retrying

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bide.client.apis import Answer
 from bide.client.apis.pagination import NextCheck, NextPage
 from bide.client.apis.paths import source
-from bide.client.apis.signs import document
+from bide.client.apis.refusals import document
 from bide.client.apis.values import count, with_parameter
 from bide.pipeline.plan.form import PagesTable
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from bide.client.apis import Api, Denied
 from bide.client.apis.bide import BideApi
+from bide.client.budgets.account_budget import AccountBudget
 from bide.client.budgets.file import BudgetFolder, FileBudget
 from bide.client.budgets.shared import SharedBudget
-from bide.client.budgets.sharing import Sharing
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
@@ -54,7 +54,7 @@ class ProcessPoller(Poller):
         limit: Limit | None,
         budgets: BudgetFolder,
         folder: Path,
-        sharing: Sharing | None = None,
+        account_budget: AccountBudget | None = None,
     ) -> None:
         self._folder, self._budgets = folder, budgets
         self._start = m.StartPolling(
@@ -67,7 +67,7 @@ class ProcessPoller(Poller):
             str(folder),
             (self.timing.speed, self.timing.start),
             sys.path,
-            None if sharing is None else (sharing.url, sharing.name),
+            None if account_budget is None else (account_budget.url, account_budget.name),
         )
         self._numbers = count(1)
         self._kinds: dict[KindStats, tuple[int, KindSync, str | None]] = {}
@@ -97,7 +97,7 @@ class ProcessPoller(Poller):
             if asked_at is not None:
                 options["asked_at"] = asked_at
             self.schedule.waiting += 1
-            kind.plans.sketch.crowd += 1
+            kind.plans.sketch.waiting += 1
             child = min(self._children, key=lambda child: len(child.jobs))
             self._place(_AssignedJob(job, kind, options), child)
 
@@ -124,7 +124,7 @@ class ProcessPoller(Poller):
         number, child = self._assigned.pop(job)
         assigned = child.jobs.pop(number)
         self.schedule.waiting -= 1
-        assigned.kind.plans.sketch.crowd -= 1
+        assigned.kind.plans.sketch.waiting -= 1
         return number, child
 
     def _know(self, kind: KindStats, size: str | None) -> None:
@@ -393,7 +393,7 @@ def start_process_poller(
     budget: Budget,
     limit: Limit | None,
     *,
-    sharing: Sharing | None = None,
+    account_budget: AccountBudget | None = None,
     **options: Any,
 ) -> ProcessPoller:
     """Start the child processes."""
@@ -405,7 +405,7 @@ def start_process_poller(
     place = memory if memory.is_dir() and os.access(memory, os.W_OK | os.X_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="bide-", dir=place))
     budgets = BudgetFolder(folder)
-    shared = budgets.open(SHARED, limit, budget) if sharing is None else sharing.budget
+    shared = budgets.open(SHARED, limit, budget) if account_budget is None else account_budget.budget
     poller = ProcessPoller(api, transport, signer, shared, **options)
-    poller.start(processes, limit, budgets, folder, sharing)
+    poller.start(processes, limit, budgets, folder, account_budget)
     return poller

@@ -1,4 +1,4 @@
-"""The demands of a description that does not come with bide: the secrets that it reads, the hosts that it sends them
+"""The permissions of a description that does not come with bide: the secrets that it reads, the hosts that it sends them
 to, and the code that it runs."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Placed = tuple[Secret, Path]  # a secret, and the folder that its file is relati
 
 
 @dataclass(frozen=True)
-class Demands:
+class Permissions:
     file: str
-    # Of the file, its demands and the code that it runs: after a change the user must confirm again.
+    # Of the file, its permissions and the code that it runs: after a change the user must confirm again.
     digest: str
     secrets: tuple[str, ...]  # each as text for the user
     code: tuple[str, ...]  # each as text for the user
@@ -51,8 +51,10 @@ class DescriptionFile:
     typed: bool = True  # False: `url` comes from a ledger
 
 
-def demands(form: Description, description: DescriptionFile, more: tuple[Placed, ...] = ()) -> Demands:
-    """Return the demands of a description. `more` are secrets that another file names, such as a pipeline."""
+def permissions(
+    form: Description, description: DescriptionFile, more: tuple[Placed, ...] = ()
+) -> Permissions:
+    """Return the permissions of a description. `more` are secrets that another file names, such as a pipeline."""
     auth = form.auth
     places = [auth.user, auth.client_id, auth.refresh_token]
     if auth.kind == "none":
@@ -76,7 +78,7 @@ def demands(form: Description, description: DescriptionFile, more: tuple[Placed,
     commands = [place.command for place, _ in placed if place.command]
     sources = code_digests(commands, form.hook)
     digest = hashlib.sha256(msgspec.json.encode([description.text, secrets, code, *sources])).hexdigest()
-    return Demands(
+    return Permissions(
         description.file,
         digest,
         tuple(dict.fromkeys(secrets)),
@@ -85,10 +87,10 @@ def demands(form: Description, description: DescriptionFile, more: tuple[Placed,
     )
 
 
-def demands_at(form: Description, base: str, key: bool) -> Demands:
-    """Return the demands of a description that comes with bide at a URL from a ledger. `key`: a key was given."""
+def permissions_at(form: Description, base: str, key: bool) -> Permissions:
+    """Return the permissions of a description that comes with bide at a URL from a ledger. `key`: a key was given."""
     name = f"{form.name} of the ledger"  # not the text, because it differs between versions of bide
-    found = demands(form, DescriptionFile(name, name, Path(), base, key))
+    found = permissions(form, DescriptionFile(name, name, Path(), base, key))
     secrets = tuple(dict.fromkeys([GIVEN_KEY, *found.secrets])) if key else found.secrets
     reason = f"The ledger has jobs of {form.name} at a URL that neither you nor its description names."
     digest = hashlib.sha256(msgspec.json.encode([name, secrets])).hexdigest()

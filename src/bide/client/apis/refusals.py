@@ -23,7 +23,7 @@ def document(body: bytes) -> Any:
         return None
 
 
-class Signs:
+class RefusalRules:
     """The rules for one class of refusals, by HTTP status."""
 
     __slots__ = ("_by_status",)

@@ -16,7 +16,7 @@ import msgspec
 
 from bide.client.apis.api import Api
 from bide.client.apis.form import Description
-from bide.client.apis.lines import Misplaced, Place, line_of
+from bide.client.apis.toml_lines import Misplaced, Place, line_of
 from bide.core.errors import SetupError
 
 _AT = re.compile(r" - at `\$?(?P<path>[^`]*)`$")

@@ -1,4 +1,4 @@
-"""The survey of columns before anything is written: which columns of the sources are new, and which are missing.
+"""The check of the columns before anything is written: which columns of the sources are new, and which are missing.
 
 The header of a CSV file has its columns. A JSON file is read completely only if the schema says `keep` or `refuse`;
 otherwise the records at its start are read.
@@ -15,12 +15,12 @@ from bide.pipeline.rows.report import BadSource, SourceFile
 
 
 @dataclass(frozen=True)
-class Survey:
+class ColumnCheck:
     new: tuple[str, ...]
     missing: tuple[str, ...]
 
 
-def survey(sources: Sequence[SourceFile], schema: Schema) -> Survey:
+def check_columns(sources: Sequence[SourceFile], schema: Schema) -> ColumnCheck:
     """BadSource if a required column is missing, or if there is a column that the schema refuses."""
     new: dict[str, None] = {}
     missing: dict[str, None] = {}
@@ -46,7 +46,7 @@ def survey(sources: Sequence[SourceFile], schema: Schema) -> Survey:
                 )
             new |= dict.fromkeys(new_here)
             missing |= dict.fromkeys(missing_here)
-    return Survey(tuple(new), tuple(missing))
+    return ColumnCheck(tuple(new), tuple(missing))
 
 
 def _list(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ SHORT = 10.0  # seconds between two steps while the rate is far below the last r
 FIRST_INTERVAL, LONGEST_INTERVAL = 30.0, 3600.0
 
 
-class Seeker(msgspec.Struct, array_like=True):
+class RateSearch(msgspec.Struct, array_like=True):
     rate: float = START
     found: bool = False  # the API has refused; before that the rate only keeps the start gentle
     next: float = LONG_AGO

@@ -28,10 +28,11 @@ from bide.client.apis.answers import (
     Throttled,
 )
 from bide.client.apis.form import Description, Read
-from bide.client.apis.lines import within
 from bide.client.apis.outputs import Outputs
 from bide.client.apis.paths import Headers, Source, source
-from bide.client.apis.signs import Signs, document
+from bide.client.apis.refusals import RefusalRules, document
+from bide.client.apis.status_words import StatusWords
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import (
     count,
     header,
@@ -43,7 +44,6 @@ from bide.client.apis.values import (
     share,
     text,
 )
-from bide.client.apis.words import Words
 from bide.core.errors import ErrorInfo, ServiceError
 
 _decode = msgspec.json.Decoder().decode
@@ -59,13 +59,13 @@ class Reader:
 
     def __init__(self, form: Description, outputs: Outputs) -> None:
         with within("throttled"):
-            self._throttled = Signs(form.throttled)
+            self._throttled = RefusalRules(form.throttled)
         with within("crowded"):
-            self._crowded = Signs(form.crowded)
+            self._crowded = RefusalRules(form.crowded)
         with within("denied"):
-            self._denied = Signs(form.denied)
+            self._denied = RefusalRules(form.denied)
         with within("missing"):
-            self._missing = Signs(form.missing)
+            self._missing = RefusalRules(form.missing)
         # Statuses of success that no rule of the description makes a refusal.
         rules = (self._throttled, self._denied, self._missing)
         self.plain = frozenset(
@@ -78,7 +78,7 @@ class Reader:
             self._prepare(form.read)
 
     def _prepare(self, read: Read) -> None:
-        self._words = Words(read)
+        self._words = StatusWords(read)
         self._id = source(read.id) if read.id is not None else None
         self._progress = _progress(read)
         self._count, self._total = _pair(read)

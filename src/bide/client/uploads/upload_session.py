@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from bide.client.apis import Answer
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.service import ServiceRequests
-from bide.client.ledger.outbox import Item, Parcel, UploadOutbox
+from bide.client.ledger.outbox import PendingFile, PendingSubmission, UploadOutbox
 from bide.client.uploads.file_submission import ONLY, FileSubmission, about, parameter_of
 from bide.client.uploads.form import Form
 from bide.client.uploads.source import Source
@@ -55,7 +55,7 @@ class Pace:
     now: Callable[[], float] = time.monotonic
 
 
-class Sending:
+class UploadSession:
     """One submission with files. `wall` returns epoch seconds, `show` gets the number of bytes sent."""
 
     def __init__(
@@ -84,54 +84,54 @@ class Sending:
 
     async def submit(self) -> Answer:
         """Submits the job and returns the answer with its status."""
-        parcel = await self._parcel()
-        if parcel.job_id is not None:
+        pending = await self._pending()
+        if pending.job_id is not None:
             try:
-                answer = await self._look(f"/jobs/{quote(parcel.job_id)}")
+                answer = await self._look(f"/jobs/{quote(pending.job_id)}")
                 self.replayed = True
                 return answer
             except ServiceError as error:
                 if error.status not in (404, 410):
                     raise
-                parcel = await self._parcel(new=True)
+                pending = await self._pending(new=True)
         try:
-            answer = await self._send(parcel)
+            answer = await self._send(pending)
         except (ServiceError, UploadFailed) as error:
-            await self._give_up(parcel, error)
+            await self._give_up(pending, error)
             raise
-        parcel.job_id = answer.read(dict[str, Any]).get("jobId")
-        await self._note(parcel)
+        pending.job_id = answer.read(dict[str, Any]).get("jobId")
+        await self._note(pending)
         return answer
 
-    async def _send(self, parcel: Parcel) -> Answer:
+    async def _send(self, pending: PendingSubmission) -> Answer:
         if self._submission.size < DIRECT:
-            return await self._retrying.run(lambda: self._direct(parcel))
+            return await self._retrying.run(lambda: self._direct(pending))
         ((name, source), *more) = self._submission.sources.items()
-        metadata = self._submission.metadata(name, parcel.key)
+        metadata = self._submission.metadata(name, pending.key)
         if more or len(render_metadata(metadata)) > METADATA:
-            return await self._uploads_first(parcel)
-        return await self._resumable(parcel, name, source, metadata)
+            return await self._uploads_first(pending)
+        return await self._resumable(pending, name, source, metadata)
 
     # --- the kinds of upload
 
-    async def _direct(self, parcel: Parcel) -> Answer:
+    async def _direct(self, pending: PendingSubmission) -> Answer:
         submission = self._submission
         form = await asyncio.to_thread(Form, encode(submission.body), submission.sources, self._show)
-        headers = {**submission.headers(parcel.key), "Content-Type": form.content_type}
+        headers = {**submission.headers(pending.key), "Content-Type": form.content_type}
         return await self._service.send_content("POST", "/jobs", form, headers, submission.hold)
 
     async def _resumable(
-        self, parcel: Parcel, name: str, source: Source, metadata: Mapping[str, str]
+        self, pending: PendingSubmission, name: str, source: Source, metadata: Mapping[str, str]
     ) -> Answer:
         """The upload itself becomes the job."""
-        url, job = await self._upload(name, source, metadata, parcel, self._show)
+        url, job = await self._upload(name, source, metadata, pending, self._show)
         if job is None:
             raise UploadFailed(
                 f"The service has all of {source.name} at {url}, but created no job. Submit it again to see the reason"
             )
         return await self._look(job)
 
-    async def _uploads_first(self, parcel: Parcel) -> Answer:
+    async def _uploads_first(self, pending: PendingSubmission) -> Answer:
         """Uploads the files, then submits a job that names them: for several files, or if a header is too short."""
         submission = self._submission
         only = await self._retrying.run(self._check_names)
@@ -142,25 +142,30 @@ class Sending:
             def shown(at: int, before: int = done) -> object:
                 return self._show(before + at)
 
-            url, _ = await self._upload(name, source, about(source), parcel, shown)
+            url, _ = await self._upload(name, source, about(source), pending, shown)
             uploads[name or only] = url.rpartition("/")[2]
             done += source.size
-        body, headers = submission.filled(uploads), submission.headers(parcel.key)
+        body, headers = submission.filled(uploads), submission.headers(pending.key)
         return await self._retrying.run(
             lambda: self._service.send("POST", "/jobs", json=body, headers=headers, hold=submission.hold)
         )
 
     async def _upload(
-        self, name: str, source: Source, metadata: Mapping[str, str], parcel: Parcel, show: Show
+        self,
+        name: str,
+        source: Source,
+        metadata: Mapping[str, str],
+        pending: PendingSubmission,
+        show: Show,
     ) -> tuple[str, str | None]:
-        item = parcel.items[name]
+        file = pending.files[name]
 
         async def begun(url: str) -> None:
-            item.url = url
-            await self._note(parcel)
+            file.url = url
+            await self._note(pending)
 
         sending = Resumable(self._service, source, metadata, self._retrying, begun, show)
-        sent = await sending.send(item.url)
+        sent = await sending.send(file.url)
         self.replayed = sending.replayed
         return sent
 
@@ -188,34 +193,34 @@ class Sending:
 
     # --- the ledger
 
-    async def _parcel(self, *, new: bool = False) -> Parcel:
+    async def _pending(self, *, new: bool = False) -> PendingSubmission:
         """The ledger's entry of this submission, unless a file has changed since; otherwise a new one."""
         submission, base, now = self._submission, self._service.url, self._wall()
-        items = await asyncio.to_thread(_items, submission.sources)
+        files = await asyncio.to_thread(_files, submission.sources)
         if self._outbox is not None and not new:
             known = await self._outbox.get(base, submission.what)
-            if known is not None and not _stale(known, now) and _unmarked(known.items) == items:
+            if known is not None and not _stale(known, now) and _unmarked(known.files) == files:
                 return known
         key = submission.key or (None if submission.dedupe else secrets.token_urlsafe(24))
-        parcel = Parcel(base=base, what=submission.what, key=key, since=now, items=items)
-        await self._note(parcel)
-        return parcel
+        pending = PendingSubmission(base=base, what=submission.what, key=key, since=now, files=files)
+        await self._note(pending)
+        return pending
 
-    async def _note(self, parcel: Parcel) -> None:
+    async def _note(self, pending: PendingSubmission) -> None:
         if self._outbox is not None:
-            await self._outbox.put(parcel)
+            await self._outbox.put(pending)
 
-    async def _give_up(self, parcel: Parcel, error: ServiceError | UploadFailed) -> None:
+    async def _give_up(self, pending: PendingSubmission, error: ServiceError | UploadFailed) -> None:
         """Removes a submission that would fail again, here and at the service."""
         final = error.status in REFUSED if isinstance(error, ServiceError) else not error.resumable
         if not final:
             return
         if self._outbox is not None:
-            await self._outbox.drop(parcel)
-        for item in parcel.items.values():
-            if item.url is not None:
+            await self._outbox.drop(pending)
+        for file in pending.files.values():
+            if file.url is not None:
                 with suppress(BideError):
-                    await self._service.send("DELETE", item.url, headers=RESUMABLE)
+                    await self._service.send("DELETE", file.url, headers=RESUMABLE)
 
 
 def _file_parameters(schema: Mapping[str, Any]) -> list[str]:
@@ -232,17 +237,17 @@ def _file_parameters(schema: Mapping[str, Any]) -> list[str]:
     return [name for name, part in schema.get("properties", {}).items() if takes_upload(part)]
 
 
-def _items(sources: Mapping[str, Source]) -> dict[str, Item]:
-    return {name: source.item() for name, source in sources.items()}
+def _files(sources: Mapping[str, Source]) -> dict[str, PendingFile]:
+    return {name: source.pending_file() for name, source in sources.items()}
 
 
-def _unmarked(items: Mapping[str, Item]) -> dict[str, Item]:
+def _unmarked(files: Mapping[str, PendingFile]) -> dict[str, PendingFile]:
     """The files without the URLs of their uploads."""
-    return {name: replace(item, url=None) for name, item in items.items()}
+    return {name: replace(file, url=None) for name, file in files.items()}
 
 
-def _stale(parcel: Parcel, now: float) -> bool:
-    return parcel.job_id is not None and now - parcel.since > KEY_LIFE
+def _stale(pending: PendingSubmission, now: float) -> bool:
+    return pending.job_id is not None and now - pending.since > KEY_LIFE
 
 
 def _refusal(code: str, pointer: str, detail: str) -> ServiceError:

@@ -14,14 +14,14 @@ log = logging.getLogger("bide.client")
 EVERY = 60.0  # seconds between two reports
 
 
-class Trouble:
+class FailureLog:
     """The failing polls of one API. `name` is that of the API."""
 
     def __init__(self, name: str, timing: Timing) -> None:
         self._name = name
         self._timing = timing
         self._jobs: set[JobState] = set()  # whose last poll failed
-        self._count = 0  # failures since the trouble began
+        self._count = 0  # failures since the first one
         self._since = 0.0  # epoch seconds
         self._text = ""  # the last failure
         self._timer: asyncio.TimerHandle | None = None

@@ -21,7 +21,7 @@ from bide.core.pacing.budget import Limit
 
 
 @dataclass(frozen=True)
-class Sharing:
+class AccountBudget:
     """Open until `close`. Another process that opens `name` at `url` draws on the same budget."""
 
     url: str
@@ -40,7 +40,7 @@ async def share(
     headers: Mapping[str, str],
     limit: Limit | None,
     timing: Timing,
-) -> Sharing:
+) -> AccountBudget:
     """SetupError if the backend cannot be used."""
     if timing.speed != 1.0:
         raise SetupError(
@@ -48,11 +48,11 @@ async def share(
             "Leave out the shared budget."
         )
 
-    def open_shared() -> Sharing:
+    def open_shared() -> AccountBudget:
         connection = BudgetConnection(open_backend(url), now=timing.now)
         try:
             name = _name(api, credential, headers, connection.salt)
-            return Sharing(url, name, connection.open(name, limit), connection)
+            return AccountBudget(url, name, connection.open(name, limit), connection)
         except BaseException:
             connection.close()
             raise

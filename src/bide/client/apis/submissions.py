@@ -13,12 +13,12 @@ import msgspec
 from bide.client.apis.answers import Answer, BadPoll, Call, Crowded, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, Submit
-from bide.client.apis.lines import within
 from bide.client.apis.paths import source, steps, walk
-from bide.client.apis.reading import Reader
+from bide.client.apis.reader import Reader
 from bide.client.apis.references import References, usable
-from bide.client.apis.signs import document
+from bide.client.apis.refusals import document
 from bide.client.apis.templates import MissingValue
+from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, word
 from bide.core.errors import ServiceError, SetupError
 

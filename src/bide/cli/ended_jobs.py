@@ -37,7 +37,7 @@ class EndedLine(msgspec.Struct, rename="camel"):
     finished_at: str | None = None
 
 
-class Ending:
+class EndedJobs:
     def __init__(self, terminal: Terminal, as_json: bool, command: str | None) -> None:
         self.done = 0
         self.failed = 0

@@ -19,7 +19,7 @@ _ENDED: Final = "ended"
 _Meaning = State | Literal["ended"]  # `ended`: it has ended, but the word does not say how
 
 
-class Words:
+class StatusWords:
     """Reads the state of a job, and its status word, from a response."""
 
     __slots__ = (
