@@ -321,7 +321,16 @@ async def test_requests_go_through_the_proxy(
 
 
 def test_credentials_in_an_address_are_not_shown() -> None:
-    assert without_credentials("http://u:p@host:1/x?key=1") == "http://host:1/x"
+    shown = "http://host:1/x"
+    for given in (
+        "u:p@host:1/x?key=1",
+        "host:1/x",
+        "u:p@host:1/x#key",
+        "u:p?q@host:1/x",
+        "t@host:1/x?a=//b@c",
+    ):
+        assert without_credentials(f"http://{given}") == shown, given
+    assert without_credentials("/jobs?next=//u:p@host") == "/jobs"
     assert "p4ss" not in repr(AsyncClient("http://u:p4ss@host"))
 
 

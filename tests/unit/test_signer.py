@@ -13,6 +13,7 @@ from aiohttp import web
 
 from bide.client.apis import Answer, Api, Call, Denied
 from bide.client.apis.form import Ask, Auth, Description, Read, Secret
+from bide.client.apis.scrubber import hide, hide_in_body
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.core.errors import ServiceUnreachable
@@ -155,3 +156,11 @@ def test_a_refusal_that_repeats_the_key_is_cleaned_and_a_success_is_left_alone()
     cleaned = made.clean(Answer(401, {}, body, BASE))
     assert cleaned.body == b'{"message": "[hidden] and [hidden] of films-team"}'
     assert made.clean(Answer(200, {}, body, BASE)).body == body
+
+
+def test_a_secret_inside_another_and_a_quote_that_ends_in_a_secret_are_hidden() -> None:
+    secrets = ("refresh", "refresh-two", "abc")
+    assert hide("refresh-two, then refresh", secrets) == "[hidden], then [hidden]"
+    assert hide('"the key refresh-…"', secrets) == '"the key [hidden]…"'
+    assert hide("an abc is too short to be found for certain", secrets).startswith("an abc")
+    assert hide_in_body(b"\xff refresh-two", secrets) == b"\xff [hidden]"

@@ -22,9 +22,10 @@ from bide.client.apis import Api, load, names, text_of
 from bide.client.apis.form import Description
 from bide.client.apis.loader import form_of
 from bide.client.apis.permissions import DescriptionFile, permissions, permissions_at
+from bide.client.apis.values import without_credentials
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
-from bide.client.ledger import ApiAddress, WaitSettings, bare
+from bide.client.ledger import ApiAddress, WaitSettings
 from bide.client.options import ClientOptions, PollingOptions
 from bide.core.errors import SetupError
 
@@ -76,7 +77,9 @@ class CommandTarget:
     def is_typed(self, base: str) -> bool:
         """Whether this is the address of --url."""
         connection = self.connection
-        return connection.url_by_flag and bare(connection.url).rstrip("/") == base.rstrip("/")
+        return connection.url_by_flag and without_credentials(connection.url).rstrip("/") == base.rstrip(
+            "/"
+        )
 
     def confirm_base(self, form: Description, base: str, key: bool) -> None:
         """An address of a ledger gets a secret only if the description or the user names it too."""
@@ -183,7 +186,9 @@ class Clients:
         named = OWN if self._api is None else self._api.name
         at = None
         if self._target.connection.url_by_flag:
-            at = bare((self._api.url or "") if self._api is not None else self._target.connection.url)
+            at = without_credentials(
+                (self._api.url or "") if self._api is not None else self._target.connection.url
+            )
         return place.api == named and (at is None or place.base == at.rstrip("/"))
 
     def open_all(self, places: Iterable[ApiAddress]) -> None:
@@ -222,8 +227,10 @@ class Clients:
         if address not in self._services:
             connection = self._target.connection
             # The same address as --url, except for a user and a password in it.
-            at = connection.url if address == bare(connection.url).rstrip("/") else address
-            place = ApiAddress(OWN, bare(at).rstrip("/"))
+            at = (
+                connection.url if address == without_credentials(connection.url).rstrip("/") else address
+            )
+            place = ApiAddress(OWN, without_credentials(at).rstrip("/"))
             if place not in self.all:
                 client = AsyncClient(at, self._key_for(at), **self._options(place))
                 self.all[place] = client
@@ -235,11 +242,13 @@ class Clients:
         connection = self._target.connection
         if connection.key is None or not self._has_ledger:
             return connection.key_for(url)
-        named = is_remembered(permissions_at(_shipped_form(OWN), bare(url).rstrip("/"), False))
+        named = is_remembered(
+            permissions_at(_shipped_form(OWN), without_credentials(url).rstrip("/"), False)
+        )
         return connection.key if named else connection.key_for(url)
 
     def _third(self, api: Api, meant: bool = True) -> ApiAddress:
-        place = ApiAddress(api.name, bare(api.url or ""))
+        place = ApiAddress(api.name, without_credentials(api.url or ""))
         if place in self.all:
             return place
         options = self._options(place)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bide.client.ledger import bare
+from bide.client.apis.values import without_credentials
 
 MASK = "***"
 MOST_JOBS = 10  # in the words of a command
@@ -49,7 +49,7 @@ def job_words(texts: Sequence[str]) -> list[str]:
 
 def bare_job(text: str) -> str:
     """An id, or a URL without the parts that may contain a secret."""
-    return bare(text) if "://" in text else text
+    return without_credentials(text) if "://" in text else text
 
 
 def given_flags(ctx: click.Context, names: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from bide.client.apis.answers import Answer, BadPoll, Call, Denied
 from bide.client.apis.form import Auth, Secret
 from bide.client.apis.refusals import document
 from bide.client.apis.requests import FORM_TYPE
+from bide.client.apis.scrubber import hide
 from bide.client.apis.values import number, text
 from bide.core.errors import SetupError
 
@@ -215,11 +216,8 @@ class OAuth2(Credential):
         found = found if isinstance(found, dict) else {}
         token = text(found.get("access_token"))
         if status >= 400 or token is None:
-            detail = self._hidden(
-                text(found.get("error_description"))
-                or text(found.get("error"))
-                or "the response has no token"
-            )
+            given = text(found.get("error_description")) or text(found.get("error"))
+            detail = hide(given or "the response has no token", self.secrets())
             if status in (400, 401, 403):
                 raise Denied(status, f"the token was refused: {detail[:300]}", final=True)
             raise BadPoll(status, f"no token: {detail[:300]}")
@@ -229,12 +227,6 @@ class OAuth2(Credential):
         self._know(self._refresh)
         prefix = self._auth.prefix if self._auth.prefix is not None else "Bearer "
         self._headers = {**self._headers, self._auth.header: _checked(prefix + token)}
-
-    def _hidden(self, message: str) -> str:
-        """Remove secrets: an error response may repeat them."""
-        for secret in sorted(self._raw, key=len, reverse=True):
-            message = message.replace(secret, "[hidden]")
-        return message
 
 
 class _SecretCall(Call, frozen=True):

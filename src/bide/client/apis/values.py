@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,8 @@ LONGEST_QUOTE = 200  # characters of an answer without a message
 _MILLISECONDS = 1e11  # an epoch beyond this (the year 5138) is in milliseconds
 _LATEST = 253402300799.0
 _LARGE = 1 << 63
+_USER = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?//)[^/]*@")
+_AFTER_PATH = re.compile("[?#]")
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
@@ -170,7 +173,7 @@ def with_parameter(url: str, name: str, value: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """The URL without user, password and query, for messages: all three may be secret."""
-    head, slashes, rest = url.partition("//")
-    host, slash, path = rest.partition("/")
-    return head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0]
+    """Return the URL without user, password, query and fragment, because each may be secret. Never raise."""
+    if "@" not in url and "?" not in url and "#" not in url:
+        return url
+    return _AFTER_PATH.split(_USER.sub(r"\1", url), maxsplit=1)[0]

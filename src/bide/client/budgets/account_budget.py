@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bide.client.apis import Api, Credential
+from bide.client.apis.values import without_credentials
 from bide.client.budgets import fingerprint
 from bide.client.budgets.backend import open_backend
 from bide.client.budgets.shared import BudgetConnection, SharedBudget
-from bide.client.ledger import bare
 from bide.client.timing import Timing
 from bide.core.errors import SetupError
 from bide.core.pacing.budget import Limit
@@ -63,4 +63,6 @@ async def share(
 def _name(api: Api, credential: Credential | None, headers: Mapping[str, str], salt: bytes) -> str:
     given = {name.lower(): value for name, value in headers.items()}
     proof = credential.fingerprint(salt) if credential is not None else given.get("authorization", "")
-    return fingerprint("\0".join((api.name, bare(api.url or "").rstrip("/"), proof)), salt)
+    return fingerprint(
+        "\0".join((api.name, without_credentials(api.url or "").rstrip("/"), proof)), salt
+    )

@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Credential, Denied, Seen
+from bide.client.apis.scrubber import hide, hide_in_body
 from bide.client.http.transport import Transport, time_limit
 from bide.core.errors import BideError, ServiceUnreachable, SetupError, UnusableService
 
-SHORTEST_SECRET = 6  # characters; a shorter one would match by chance
 _SECRET = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
 
 
@@ -126,9 +126,7 @@ class Signer:
         if answer.status >= 400 or denied:
             if answer.status in (401, 403) or denied:
                 answer.credential = self.credential_source()
-            for secret in self._secrets():
-                if secret in answer.body:
-                    answer.body = answer.body.replace(secret, b"[hidden]")
+            answer.body = hide_in_body(answer.body, self._secrets())
         return answer
 
     def hide_in_error(self, seen: Seen) -> Seen:
@@ -143,9 +141,7 @@ class Signer:
 
     def hide(self, text: str) -> str:
         """Hides secrets in a text that quotes an answer."""
-        for secret in self._secrets():
-            text = _without(text, secret.decode())
-        return text
+        return hide(text, self._secrets())
 
     def credential_source(self) -> str:
         """A sentence that names the source of the credential, for the error of a refusal."""
@@ -158,21 +154,13 @@ class Signer:
             return "The credential is from BIDE_KEY."
         return "The credential is the one that you passed."
 
-    def _secrets(self) -> Iterator[bytes]:
+    def _secrets(self) -> list[str]:
         added = [value for name, value in self._added.items() if _SECRET.search(name)]
         found = [value.rpartition(" ")[2] for value in added]  # without `Bearer` or `Basic`
         if self._credential is not None:
             found += self._credential.secrets()
-        yield from (secret.encode() for secret in found if len(secret) >= SHORTEST_SECRET)
+        return found
 
     def _renewed(self) -> None:
         self.generation += 1
         self._merged.clear()
-
-
-def _without(message: str, secret: str) -> str:
-    """The message without a secret, also if a quote in it ends within the secret."""
-    message = message.replace(secret, "[hidden]")
-    for length in range(len(secret) - 1, SHORTEST_SECRET - 1, -1):
-        message = message.replace(f'{secret[:length]}…"', '[hidden]…"')
-    return message

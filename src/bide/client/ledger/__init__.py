@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from bide.client.apis.answers import Found, Ref
+from bide.client.apis.values import without_credentials
 from bide.client.job_state import Expected
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import Progress
@@ -60,7 +60,7 @@ class LedgerRow(msgspec.Struct, kw_only=True):
     acknowledged: bool = False  # the caller has processed the outcome
 
     def __post_init__(self) -> None:
-        self.base = bare(self.base)
+        self.base = without_credentials(self.base)
 
     @property
     def key(self) -> Key:
@@ -154,11 +154,3 @@ class Ledger(Knowledge, Protocol):
     def forget(self, keys: Iterable[Key]) -> Awaitable[None]:
         """Removes jobs, e.g. under a key that is no longer used."""
         ...
-
-
-def bare(url: str) -> str:
-    """A URL without the parts that may contain a secret."""
-    if "@" not in url and "?" not in url and "#" not in url:
-        return url
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from bide.client.ledger import bare
+from bide.client.apis.values import without_credentials
 
 
 class PendingFile(msgspec.Struct, kw_only=True):
@@ -36,7 +36,7 @@ class PendingSubmission(msgspec.Struct, kw_only=True):
     job_id: str | None = None  # after the service has created the job
 
     def __post_init__(self) -> None:
-        self.base = bare(self.base)
+        self.base = without_credentials(self.base)
 
 
 class UploadOutbox(Protocol):

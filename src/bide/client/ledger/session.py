@@ -12,8 +12,9 @@ import msgspec
 
 from bide.client.apis import Api, Ref, Seen
 from bide.client.apis.bide import ENDINGS
+from bide.client.apis.values import without_credentials
 from bide.client.job_state import JobState
-from bide.client.ledger import ApiAddress, Key, Ledger, LedgerRow, bare
+from bide.client.ledger import ApiAddress, Key, Ledger, LedgerRow
 from bide.core.clock import read_instant
 
 
@@ -28,7 +29,7 @@ class LedgerSession:
 
     @cached_property
     def _place(self) -> ApiAddress:
-        return ApiAddress(self._api.name, bare(self._api.url or ""))
+        return ApiAddress(self._api.name, without_credentials(self._api.url or ""))
 
     async def open(self) -> None:
         """Reads the rows of this API.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.client.apis.answers import Found, Ref
+from bide.client.apis.values import without_credentials
 from bide.client.ledger import (
     ApiAddress,
     Counts,
@@ -20,7 +21,6 @@ from bide.client.ledger import (
     LearnedState,
     LedgerRow,
     WaitSettings,
-    bare,
     sqlite_file,
 )
 from bide.client.ledger.outbox import PendingFile, PendingSubmission
@@ -270,7 +270,7 @@ class SqliteOutbox:
         row = await self._do(
             lambda c: c.execute(
                 "SELECT key, since, items, job_id FROM parcels WHERE base = ? AND what = ?",
-                (bare(base), what),
+                (without_credentials(base), what),
             ).fetchone()
         )
         if row is None:
@@ -294,7 +294,7 @@ class SqliteOutbox:
         )
 
     async def forget(self, base: str, job_id: str) -> None:
-        this = bare(base), job_id
+        this = without_credentials(base), job_id
         await self._do(
             lambda c: _nothing(c.execute("DELETE FROM parcels WHERE base = ? AND job_id = ?", this))
         )
