@@ -12,7 +12,7 @@ from bench.chaos import marks, recovery
 from bench.chaos.contenders import CONTENDERS, Contender
 from bench.chaos.kills import KillInjector
 from bench.service.servers import Unready
-from bench.service.table import Line
+from bench.service.table import Line, not_run
 
 JOBS, CHILD_KILLS, SERVICE_KILLS = 500, 30, 6
 LONGEST = 240.0  # seconds for one contender
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def measure(folder: Path) -> list[Line]:
-    """Print all outcomes; only bide has a limit. Name the peers that cannot be run."""
+    """Print all outcomes; only bide has a limit. A peer that cannot be run is a line."""
     print(f"{JOBS} jobs with the same faults; seconds from a kill until … starts: p50/p99")
     print(HEAD.format(*TITLES))
     lines = []
@@ -44,7 +44,9 @@ def measure(folder: Path) -> list[Line]:
             name, here, jobs=JOBS, child_kills=CHILD_KILLS, service_kills=SERVICE_KILLS, seed=2
         )
         print(_row(name, outcome), flush=True)
-        if name == "bide":
+        if outcome.missing:
+            lines.append(not_run(name, outcome.missing))
+        elif name == "bide":
             lines.append(Line("jobs that bide lost beside its peers", outcome.lost, "≤", 0, ""))
     return lines
 

@@ -26,7 +26,7 @@ from bench.chaos.kills import Kill
 from bench.chaos.recovery import percentile
 from bench.chaos.workers import Broker
 from bench.service.servers import Unready
-from bench.service.table import Line
+from bench.service.table import Line, not_run
 
 ALL_PROMISES = {**PROMISES, "log": "events that a follower of the log could not see"}
 LEASE = 10.0  # seconds; as long as the visibility timeout of bare Celery
@@ -69,16 +69,13 @@ def measure(folder: Path) -> list[Line]:
             print(f"  {violation.promise}: {violation.text}")
         lines += _lines(name, jobs, outcome)
         for what, faults in ((f"Celery, {name}", ON_WORKERS), ("the same, also flushed", FLUSHED)):
-            print(_beside(what, folder / f"celery-{name}-{len(faults)}", name, jobs, faults), flush=True)
+            here = folder / f"celery-{name}-{len(faults)}"
+            here.mkdir()
+            try:
+                print(row(what, bare(here, name, jobs=jobs, faults=faults, seed=1)), flush=True)
+            except (Unready, ServerMissing) as missing:
+                lines.append(not_run(f"{name}, {what}", str(missing).strip().splitlines()[-1]))
     return lines
-
-
-def _beside(what: str, folder: Path, broker: str, jobs: int, faults: Mapping[str, int]) -> str:
-    folder.mkdir()
-    try:
-        return row(what, bare(folder, broker, jobs=jobs, faults=faults, seed=1))
-    except (Unready, ServerMissing) as missing:
-        return f"{what:<24} NOT RUN: {str(missing).splitlines()[-1]}"
 
 
 def _lines(name: str, jobs: int, outcome: Outcome) -> list[Line]:

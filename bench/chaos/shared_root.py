@@ -11,42 +11,50 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.servers import ServerMissing
-from tests.servers.service import NotStarted, ServiceProcess
+from tests.servers.service import ServiceProcess
 from tests.servers.swift import Swift
 
 from bench.chaos import impatient, lasting, marks
 from bench.chaos.fleet import TARGET
-from bench.service.table import Line
+from bench.service.table import Line, not_run
 
 JOBS = 10
 SWEEPS = 8.0  # seconds
 BUCKET = "bide-chaos"
+REFUSAL = "cannot remove orphaned files"  # in the log of a service that finds the files of another
 
 
 def measure(folder: Path) -> list[Line]:
-    lines = [_line("folder", trial(folder / "folder", str(folder / "blobs"), {}))]
+    lines = _lines("folder", trial(folder / "folder", str(folder / "blobs"), {}))
     try:
         swift = Swift()
     except ServerMissing as missing:
-        print(f"shared-root: no bucket, because {missing}", file=sys.stderr)
-        return lines
+        return [*lines, not_run("one bucket", str(missing).strip().splitlines()[-1])]
     try:
         swift.make_bucket(BUCKET)
-        removed = trial(folder / "bucket", swift.url(BUCKET, "files"), swift.environment)
+        outcome = trial(folder / "bucket", swift.url(BUCKET, "files"), swift.environment)
     finally:
         swift.end()
-    return [*lines, _line("bucket", removed)]
+    return lines + _lines("bucket", outcome)
 
 
-def _line(place: str, removed: int) -> Line:
-    return Line(
-        f"one {place}: files of the other that were removed", removed, "≤", 0, "", f"of {JOBS + 1}"
-    )
+class Outcome(NamedTuple):
+    removed: int  # files of the first installation
+    refusals: int  # of the second installation, in its log
 
 
-def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
+def _lines(place: str, outcome: Outcome) -> list[Line]:
+    files = f"of {JOBS + 1}"
+    return [
+        Line(f"one {place}: files of the other that were removed", outcome.removed, "≤", 0, "", files),
+        Line(f"one {place}: the other refused to sweep", outcome.refusals, "≥", 1, ""),
+    ]
+
+
+def trial(folder: Path, place: str, env: Mapping[str, str]) -> Outcome:
     folder.mkdir()
     one = ServiceProcess(
         folder, TARGET, env={marks.PLACE: str(folder / "marks"), **env}, options=("--blobs", place)
@@ -66,11 +74,10 @@ def trial(folder: Path, place: str, env: Mapping[str, str]) -> int:
             two.start()
             lasting.ended(two.insist, [lasting.submit(two.insist, "output", number=1)])
             time.sleep(SWEEPS)
-        except NotStarted:  # it may refuse the place
-            pass
         finally:
             two.stop()
-        return sum(not _readable(one, path) for path in places)
+        refusals = (two.folder / "serve.log").read_text().count(REFUSAL)
+        return Outcome(sum(not _readable(one, path) for path in places), refusals)
     finally:
         one.stop()
 

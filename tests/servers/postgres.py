@@ -92,7 +92,9 @@ class Postgres:
     def start(self) -> None:
         """Returns when the server accepts connections; after a kill, when it has recovered."""
         command = [str(self._programs / "postgres"), "-D", str(self._data), "-k", str(self.folder)]
-        command += ["-h", HOST, "-p", str(self.port), "-c", "shared_buffers=64MB", *self._settings]
+        command += ["-h", HOST, "-p", str(self.port), "-c", "shared_buffers=64MB"]
+        # In the data folder, because nothing removes the segments in /dev/shm of a server that was killed.
+        command += ["-c", "dynamic_shared_memory_type=mmap", *self._settings]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterable
 from functools import partial
 from itertools import cycle
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -27,7 +31,7 @@ from tests.simulation.histories import (
 )
 from tests.simulation.postgres import PostgresDatabase
 from tests.simulation.sqlite import SqliteDatabase
-from tests.simulation.world import DEEDS, Deed
+from tests.simulation.world import DEEDS, Deed, Replica
 
 sqlite = on(SqliteDatabase, "one")
 SQLITE_MODES: tuple[Mode, ...] = ("refused", "late", "unheard")
@@ -147,6 +151,28 @@ def test_operations_of_postgres_may_fail(replicas: MakeWorld) -> None:
 def test_operations_of_postgres_may_fail_in_each_way(replicas: MakeWorld, mode: Mode) -> None:
     numbers = range(3, operations(replicas, TOUR), 11)
     assert found_wrong(replicas, ((number, mode) for number in numbers)) == {}
+
+
+def folders() -> set[Path]:
+    places = {Path(tempfile.gettempdir()), Path("/dev/shm")}
+    return {path for place in places for path in place.glob(f"bide-simulation-{os.getpid()}-*")}
+
+
+def test_a_world_leaves_no_folder_also_after_a_failure() -> None:
+    with sqlite(1) as world:
+        world.act([("upload", 0, 0.5)])
+        assert folders()
+    assert folders() == set()
+    with pytest.raises(AssertionError, match="nothing will ever happen"), sqlite(1) as world:
+        world.act([("maker", 0, 0.05)])
+        raise AssertionError("nothing will ever happen again")
+    assert folders() == set()
+    with (
+        patch.object(Replica, "__init__", side_effect=OSError("no service")),
+        pytest.raises(OSError, match="no service"),
+    ):
+        sqlite(1)
+    assert folders() == set()
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

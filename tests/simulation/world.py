@@ -133,13 +133,25 @@ class World:
         names: Sequence[str] = ("one",),
     ) -> None:
         ran.clear()
+        self._stack = ExitStack()
         self.rng = random.Random(seed)
         self.loop = SimLoop()
         self.epoch = float(int(time.time()))
         self.clock = LoopClock(self.loop, self.epoch)
         self.faults = Faults(self.loop, self.rng)
+        self.replicas: dict[str, Replica] = {}
+        try:
+            self._open(make_database, names)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, make_database: Callable[[Faults], Database], names: Sequence[str]) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bide-simulation-{os.getpid()}-", dir=_memory()))
+        self._stack.callback(shutil.rmtree, self.folder)
         self.database = make_database(self.faults)
-        self.folder = Path(tempfile.mkdtemp(prefix="bide-simulation-", dir=_memory()))
+        self._stack.callback(self.database.end)
+        self._stack.callback(self.loop.close)
         self.acknowledged: dict[str, tuple[str, int]] = {}
         self.uploads: list[str] = []  # acknowledged uploads
         self.wrong: list[str] = []  # violations seen so far
@@ -151,8 +163,6 @@ class World:
         self.resumed: dict[str, float] = {}  # when a stopped process was resumed
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._writer_of: Replica | None = None  # whose transaction is running
-        self.replicas: dict[str, Replica] = {}
-        self._stack = ExitStack()
         self._patch()
         for name in names:
             self._start(name)
@@ -492,13 +502,11 @@ class World:
             self.run(pause)
 
     def close(self) -> None:
-        for replica in self.replicas.values():
-            self.loop.within(replica.kill)
-        self.loop.within(partial(self.loop.kill_process, ""))
-        self._stack.close()
-        self.loop.close()
-        self.database.end()
-        shutil.rmtree(self.folder)
+        """Also after a failure: nothing remains of the world."""
+        with self._stack:
+            for replica in self.replicas.values():
+                self.loop.within(replica.kill)
+            self.loop.within(partial(self.loop.kill_process, ""))
 
     def __enter__(self) -> World:
         return self
