@@ -133,6 +133,8 @@ async def use(site: Site) -> None:
         async with session.get(f"{site.url}/nothing") as answer:
             assert (answer.status, answer.content_type) == (404, "application/problem+json")
             assert (await answer.json(content_type=None))["instance"] == f"{prefix}/nothing"
+        assert await handshake(session, f"{site.url}/nothing") in (404, 403)  # 403: without a body
+        assert await handshake(session, f"{site.url}/ws", Origin="http://evil.example") == 403
 
 
 async def parts(content: bytes) -> Any:
@@ -145,3 +147,12 @@ async def ask(session: aiohttp.ClientSession, method: str, url: str, **more: Any
         assert answer.status < 300, await answer.text()
         found: dict[str, Any] = await answer.json()
         return found
+
+
+async def handshake(session: aiohttp.ClientSession, url: str, **headers: str) -> int:
+    """The status of the response to the handshake of a WebSocket."""
+    try:
+        async with session.ws_connect(url, headers=headers):
+            return 101
+    except aiohttp.WSServerHandshakeError as error:
+        return error.status

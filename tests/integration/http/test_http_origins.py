@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bide.server.config import Config, HttpConfig
+from bide.server.http.request import Message
 from tests.integration.http.service import MAX_BODY, Service
 
 HOST = "jobs.example:8642"
@@ -121,3 +124,54 @@ async def test_a_handshake_of_another_origin_is_refused(service: Service) -> Non
         reply = await service.call("GET", "/jobs", headers={**offer, "origin": origin})
         assert reply.status == status
     assert (await service.call("GET", "/jobs", headers=offer)).status == 200
+
+
+async def handshake(service: Service, path: str, headers: dict[str, str], **more: Any) -> list[Message]:
+    """Returns what the application answers to the handshake of a WebSocket."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "extensions": {"websocket.http.response": {}},
+        **more,
+    }
+    await service.app(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+async def test_a_websocket_of_another_origin_is_refused(service: Service, origin: str) -> None:
+    start, body = await handshake(service, "/nothing", {"host": HOST, "origin": origin})
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", 403)
+    assert json.loads(body["body"])["code"] == "cross-site"
+    (close,) = await handshake(service, "/nothing", {"host": HOST, "origin": origin}, extensions=None)
+    assert close["type"] == "websocket.close"  # a server without the extension answers 403
+
+
+async def test_websockets_of_allowed_pages_and_programs(tmp_path: Path) -> None:
+    """They get as far as the path."""
+    allowed, trusted = ("https://shop.example",), ("jobs.example.org",)
+    async with service_with(tmp_path, trusted=trusted, origins=allowed).opened() as service:
+        for origin in (OWN, "https://shop.example", "https://jobs.example.org:8443", None):
+            page = {"host": HOST, **({"origin": origin} if origin else {})}
+            start, body = await handshake(service, "/nothing", page)
+            assert (start["status"], json.loads(body["body"])["code"]) == (404, "not-found"), origin
+        page = {"host": HOST, "sec-fetch-site": "cross-site"}
+        assert (await handshake(service, "/nothing", page))[0]["status"] == 403
+
+
+async def test_a_websocket_of_an_untrusted_host_is_refused(service: Service) -> None:
+    service.app.check_hosts("127.0.0.1")
+    evil = {"host": "evil.example", "origin": "http://evil.example"}
+    start, body = await handshake(service, "/nothing", evil)
+    assert (start["status"], json.loads(body["body"])["code"]) == (400, "untrusted-host")
+    assert (await handshake(service, "/nothing", {}))[0]["status"] == 400

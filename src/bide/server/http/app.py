@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from bide.core.errors import Internal, Problem, Unavailable
+from bide.core.errors import Internal, NotFound, Problem, Unavailable
 from bide.server.http import (
     Components,
     chunks,
@@ -27,6 +27,7 @@ from bide.server.http import (
     submit,
     tus,
     uploads,
+    websocket,
 )
 from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.proxies import read_proxies, read_root_path
@@ -79,14 +80,10 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await _reject(scope, receive, send)
+            return await self._connect(scope, receive, send)
         request = HttpRequest(self._components, scope, receive, self.root_path)
         try:
-            if self._proxies is not None:
-                self._proxies.read(request)
-            if self._hosts is not None:
-                self._hosts.check(request)
-            cors.check_origin(request, self._trusted)
+            self._check(request)
             preflight = cors.preflight(request) if scope["method"] == "OPTIONS" else None
             response = preflight or await self._find(request)(request)
         except Problem as problem:
@@ -109,6 +106,27 @@ class HttpApp:
         await send({"type": "http.response.body", "body": body})
         return None
 
+    def _check(self, request: HttpRequest) -> None:
+        if self._proxies is not None:
+            self._proxies.read(request)
+        if self._hosts is not None:
+            self._hosts.check(request)
+        cors.check_origin(request, self._trusted)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers the handshake of a WebSocket."""
+        if scope["type"] != "websocket":
+            raise RuntimeError(f"ASGI scope {scope['type']!r} is not supported")
+        if (await receive())["type"] != "websocket.connect":
+            return
+        request = HttpRequest(self._components, scope, receive, self.root_path)
+        try:
+            self._check(request)
+            raise NotFound(f"no WebSocket at {request.path[:200]!r}")
+        except Problem as problem:
+            response = request.problem_response(problem)
+        await websocket.deny(response, scope, send)
+
 
 def _unexpected(request: HttpRequest, error: Exception) -> Problem:
     method, path = request.scope["method"], request.path
@@ -117,10 +135,3 @@ def _unexpected(request: HttpRequest, error: Exception) -> Problem:
         return Unavailable(f"the store is unavailable: {error}")
     log.error("%s %s failed [%s]", method, path, request.trace_id, exc_info=error)
     return Internal("the service failed unexpectedly; its log has the error with this traceId")
-
-
-async def _reject(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] != "websocket":
-        raise RuntimeError(f"ASGI scope {scope['type']!r} is not supported")
-    await receive()
-    await send({"type": "websocket.close", "code": 1000})

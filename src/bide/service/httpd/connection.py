@@ -7,7 +7,8 @@
 3. Responses are sent in the order of the requests. One request runs at a time; the others wait.
 4. A connection ends at the first bytes that are not a request: with a problem document, after the earlier responses.
 5. Reading pauses while the application has not received HIGH_WATER bytes of a body.
-6. `Upgrade` to another protocol is ignored: the request and its body are read as HTTP/1.1.
+6. A valid WebSocket handshake can switch the connection to a WebSocket, unless an earlier request has no response yet.
+   Any other `Upgrade` is ignored: the request and its body are read as HTTP/1.1.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from bide.core.errors import (
 from bide.server.config import HttpConfig
 from bide.server.http.request import STREAM, Headers, problem_response
 from bide.server.intake import new_trace_id
+from bide.service.httpd.deadlines import LINGER, SendDeadline
+from bide.service.httpd.handshake import Handshake, accept_key
 from bide.service.httpd.request_cycle import HIGH_WATER, RequestCycle, WriteBuffer, begin
+from bide.service.httpd.websocket import WebSocketConnection
 
 log = logging.getLogger("bide.http")
 
@@ -40,7 +44,6 @@ KEEP_ALIVE = 5.0  # seconds that a connection may be idle between requests
 MAX_HEADERS = 100
 MAX_PIPELINED = 16  # requests that wait for an earlier response
 SMALL = 16 * 1024  # a complete request up to this size does not count against the limits
-LINGER = 2.0  # seconds between the last bytes of the response and the abort of a connection whose client still sends
 SPARE = 100  # connections above the limit that still get a response
 
 _CONNECTION = (b"connection", b"proxy-connection")  # the parser treats both the same
@@ -56,6 +59,8 @@ class ConnectionLimits:
     head: int  # bytes of request line and headers
     body: int  # bytes of a body that the application keeps in memory
     bytes: int  # of all requests that have no response yet
+    message: int = 64 * 1024  # bytes of a message that a WebSocket receives
+    ping: float = 20.0  # seconds between two pings of a WebSocket
 
     @classmethod
     def of(cls, config: HttpConfig, connections: int) -> ConnectionLimits:
@@ -73,10 +78,11 @@ class Connections:
     loop: asyncio.AbstractEventLoop
     write_buffer: WriteBuffer
     date: bytes = b""  # the Date header line
-    open: set[HttpConnection] = field(default_factory=set)
+    open: set[HttpConnection | WebSocketConnection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # of requests that wait
     held: int = 0  # bytes of requests without a response
     refused: int = 0  # connections rejected since the last sweep
+    stopping: bool = False
 
     def sweep(self) -> None:
         """Closes every connection whose deadline has passed. Call it about once per second."""
@@ -122,6 +128,7 @@ class HttpConnection(asyncio.Protocol):
         self._unstarted = False  # _responding runs when all received bytes were parsed
         self._short = False  # the body of _responding is small: wait for it before running the request
         self._pipeline: deque[RequestCycle] = deque()
+        self._handshake: Handshake | None = None  # nothing but its WebSocket can follow
         # The transport.
         self._ended = False  # nothing more is read
         self.client_ended = False  # the client sends nothing more
@@ -129,8 +136,7 @@ class HttpConnection(asyncio.Protocol):
         self.write_paused = False
         self._writable: asyncio.Event | None = None
         self._until: float | None = None  # deadline of the client
-        self._unsent = 0  # bytes in the transport's buffer at the last sweep
-        self._stuck_since = 0.0
+        self._send_deadline = SendDeadline(shared.limits.timeout)
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -163,6 +169,9 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
+        if self._handshake is not None:
+            self._add_early(self._handshake, data)
+            return
         size = self._size = len(data)
         if self._shared.held > self._limits.bytes and not self._rate and (self._held or size > SMALL):
             self._reject(
@@ -174,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                self._ignore_upgrade(data[upgrade.args[0] :])
+                self._upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._reject(
@@ -202,6 +211,8 @@ class HttpConnection(asyncio.Protocol):
         responding = self._responding
         if self._in_head or self._receiving is not None or responding is None or responding.waits:
             return False
+        if self._handshake is not None:  # a WebSocket needs both directions
+            return False
         self.client_ended = True
         self._until = None
         (self._pipeline[-1] if self._pipeline else responding).keep_alive = False
@@ -215,7 +226,7 @@ class HttpConnection(asyncio.Protocol):
                 cycle.disconnect()
         self.resume_writing()
         # Break the reference cycles with the parser and the requests.
-        self._responding = self._receiving = None
+        self._responding = self._receiving = self._handshake = None
         self._unstarted = False
         self._pipeline.clear()
         del self._parser
@@ -248,20 +259,28 @@ class HttpConnection(asyncio.Protocol):
             self._read_paused = False
             self._transport.resume_reading()
 
-    def _ignore_upgrade(self, data: bytes) -> None:
-        """The parser treats the bytes after a head with `Upgrade` as another protocol. So a new parser reads such a head
-        again, without the upgrade, and then `data`.
+    def _upgrade(self, data: bytes) -> None:
+        """Handles `data`, the bytes after a head with `Upgrade`: the parser treats them as another protocol. If the head is
+        not a WebSocket handshake, a new parser reads it again, without the upgrade, and then `data`.
         """
-        while True:
+        while self._handshake is None:
             head = self._head_without_upgrade()
             self._parser = self._new_parser()
             try:
-                return self._parser.feed_data(head + data)
+                self._parser.feed_data(head + data)
+                return
             except httptools.HttpParserUpgrade as upgrade:
                 read = upgrade.args[0] - len(head)
                 if read <= 0:  # the second head still upgrades: do not loop
-                    return self._reject(MalformedRequest("the Upgrade of the request cannot be ignored"))
+                    self._reject(MalformedRequest("the Upgrade of the request cannot be ignored"))
+                    return
                 data = data[read:]
+        self._add_early(self._handshake, data)
+
+    def _add_early(self, handshake: Handshake, data: bytes) -> None:
+        handshake.early += data
+        if len(handshake.early) > HIGH_WATER:
+            self._pause_reading()
 
     def _head_without_upgrade(self) -> bytes:
         """Returns the head that was just read, without `upgrade` in `Connection`. The application still sees `Upgrade`."""
@@ -301,9 +320,16 @@ class HttpConnection(asyncio.Protocol):
             raise self._head_too_large()
         self._method = parser.get_method().decode("ascii")
         self._version = parser.get_http_version()
-        if parser.should_upgrade():  # a WebSocket would begin here
+        if parser.should_upgrade():
             if self._method == "CONNECT":
                 raise MalformedRequest("CONNECT is not supported: this service is not a proxy")
+            key = accept_key(self._method, self._version, headers) if self._responding is None else None
+            if key is not None:
+                self._responding = self._handshake = Handshake(self, self._scope(), key)
+                self._unstarted = True
+                self._short = self._in_head = False
+                self._until = None
+                self._fed = 0
             return
         body_size, expects_continue = _body_of(headers)
         old = self._version == "1.0"
@@ -414,6 +440,21 @@ class HttpConnection(asyncio.Protocol):
         elif self._until is None:
             self._until = self._loop.time() + KEEP_ALIVE
 
+    def switch(self, early: bytes) -> WebSocketConnection:
+        """Makes the connection a WebSocket, after the response was written. `early`: its first bytes."""
+        shared, transport = self._shared, self._transport
+        self.resume_reading()
+        websocket = WebSocketConnection(shared, transport, self.write_paused)
+        transport.set_protocol(websocket)
+        shared.open.add(websocket)
+        self._responding = None
+        self.connection_lost(None)
+        if early:
+            websocket.data_received(early)
+        if shared.stopping:
+            websocket.shutdown()
+        return websocket
+
     def fail(self, cycle: RequestCycle) -> None:
         """Ends the connection of a request whose application failed."""
         self._ended = True
@@ -442,12 +483,8 @@ class HttpConnection(asyncio.Protocol):
                 self._until = now + self._limits.timeout  # the service has paused reading
             elif now >= self._until and not self._transport.is_closing():
                 self._overdue()
-        unsent = self._transport.get_write_buffer_size()
-        if not unsent or unsent < self._unsent or not self._unsent:
-            self._stuck_since = now
-        elif now - self._stuck_since >= self._limits.timeout:
+        if self._send_deadline.passed(now, self._transport.get_write_buffer_size()):
             self._transport.abort()
-        self._unsent = unsent
 
     def _overdue(self) -> None:
         if self._ended:
@@ -556,8 +593,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _hang_up(self) -> None:
         """Closes the connection after the last response."""
-        if self._receiving is not None:  # the response was sent before the end of the body
-            self._ended = True
+        if self._receiving is not None or (self._handshake is not None and self._handshake.early):
+            self._ended = True  # the client may still send
         self._pipeline.clear()
         if not self._ended or self._transport.is_closing():
             self._transport.close()

@@ -237,7 +237,7 @@ class RequestCycle:
         if bodiless:
             body = b""
         for name, value in headers:
-            _check_header(name, value)
+            check_header(name, value)
             if name == b"content-length":
                 has_length = True
                 if not bodiless and int(value) != len(body):
@@ -255,7 +255,7 @@ class RequestCycle:
             self.keep_alive = False
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._connection.date]
         for name, value in headers:
-            _check_header(name, value)
+            check_header(name, value)
             if name == b"content-length":
                 self._remaining = int(value)
             lines += (name, b": ", value, b"\r\n")
@@ -289,7 +289,7 @@ class RequestCycle:
             connection.write(body)
 
 
-def _check_header(name: bytes, value: bytes) -> None:
+def check_header(name: bytes, value: bytes) -> None:
     if name not in _checked_names:
         if not _HEADER_NAME.fullmatch(name):
             raise RuntimeError(f"{name!r} is not the name of a header")

@@ -81,11 +81,12 @@ class HttpServer:
         connections.sweep()
 
     async def stop(self) -> None:
-        """Accepts no more connections, sends the remaining responses and closes. Requests that do not end, such as large
-        uploads, are aborted. Their received bytes are kept, as after a broken connection.
+        """Accepts no more connections, sends the remaining responses, closes WebSockets (1001), and ends. Requests that do
+        not end, such as large uploads, are aborted. Their received bytes are kept, as after a broken connection.
         """
         connections = self._connections
         self._listener.close()
+        connections.stopping = True
         for connection in list(connections.open):
             connection.shutdown()
         if not await self._ended():
