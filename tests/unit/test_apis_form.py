@@ -26,7 +26,7 @@ from bide.client.apis import (
 from bide.client.apis.answers import BadPoll
 from bide.client.apis.form import Description
 from bide.client.apis.loader import read
-from bide.client.apis.paths import source
+from bide.client.apis.paths import Document, source
 from bide.client.apis.templates import MissingValue, Template, compile_body, fill_body
 from bide.client.apis.toml_lines import keys, line_of
 from bide.core.errors import ServiceError, SetupError
@@ -231,9 +231,9 @@ def test_sources() -> None:
         ("ref:id", "r"),
         ("ref:more", "m"),
     ]:
-        assert source(text)(body, {"X-Id": "h"}, Ref("r", None, {"more": "m"})) == wanted
-    assert source(["nothing", "a.b.0.c"])(body, {}, None) == 1
-    assert source(["e", "f"])({"e": "", "f": False}, {}, None) is False
+        assert source(text)(Document(body, {"X-Id": "h"}, Ref("r", None, {"more": "m"}))) == wanted
+    assert source(["nothing", "a.b.0.c"])(Document(body)) == 1
+    assert source(["e", "f"])(Document({"e": "", "f": False})) is False
 
 
 # --- the rest of the APIs that the form is for
@@ -491,7 +491,7 @@ class Doubting:
     def sign(self, call: Call, now: float) -> Call:
         return Call(call.method, call.url, {**call.headers, "X-At": f"{now:g}"}, call.body)
 
-    def read(self, ref: Ref, status: int, headers: Any, body: bytes, seen: Seen | None) -> Seen:
+    def read(self, ref: Ref, answer: Answer, seen: Seen | None) -> Seen:
         return seen if seen is not None else Seen(state="done", word=self.word)
 
 

@@ -345,7 +345,7 @@ class Account:
             answer = await self._send_with_retries(call)
             if answer.status >= 400:
                 raise self.api.reader.problem(answer)
-            found = lookup.read(answer.body, answer.headers)
+            found = lookup.read(answer)
             if found is None:
                 raise answer.unreadable(f"the response does not name the id of {name!r}")
             self._kinds[name] = found
@@ -501,7 +501,7 @@ class Account:
         found: dict[str, list[Any]] = {}
         for part in parts.of(job.ref, value):
             answer = await self._page(job, part.call)
-            found.setdefault(part.key, []).append(parts.read(job.ref, answer.body))
+            found.setdefault(part.key, []).append(parts.read(job.ref, answer))
         return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
 
     async def explain(self, job: JobState) -> None:

@@ -28,8 +28,7 @@ from bide.client.apis import (
     UnreadableBatch,
 )
 from bide.client.apis.form import Description, Sources
-from bide.client.apis.paths import Headers, source
-from bide.client.apis.refusals import document
+from bide.client.apis.paths import Document, document, source
 from bide.client.apis.values import (
     absolute,
     count,
@@ -138,7 +137,7 @@ class DescriptionCheck:
             return
         self.ref = ref
         yield Finding("submit", True, f"{_where(call)} answers {answer.status}; the job is {ref.id}")
-        for finding in _submitted(self._api.form, answer.headers, document(answer.body), ref):
+        for finding in _submitted(self._api.form, document(answer, ref), ref):
             yield finding
         for index, following in enumerate(
             self._api.submissions.then(ref, new_job.kind, new_job.input), 1
@@ -189,7 +188,6 @@ class DescriptionCheck:
             yield Finding("auth", True, "the API accepts the credential")
 
     def _read(self, ref: Ref, answer: Answer) -> Iterator[Finding]:
-        body = document(answer.body)
         try:
             seen = self._api.read(ref, answer)
         except BadPoll as error:
@@ -198,7 +196,7 @@ class DescriptionCheck:
             yield Finding("read.id" if other else "read.status", False, error.detail + fields)
             return
         yield _status(seen, answer.status)
-        yield from _fields(self._api.form, seen, answer.headers, body, ref)
+        yield from _fields(self._api.form, seen, document(answer, ref))
         yield from _outputs(self._api.form, seen)
 
     async def _unchanged(self, ref: Ref, answer: Answer) -> Finding:
@@ -334,45 +332,45 @@ def _where(call: Call) -> str:
 
 def _keys(answer: Answer) -> str:
     """Name the fields that the response has, for a finding about one that it lacks."""
-    found = document(answer.body)
+    found = answer.json()
     if isinstance(found, dict):
         return ", ".join(str(key) for key in list(found)[:20]) or "none"
     return "none, it is not JSON" if found is None else "none"
 
 
-def _submitted(form: Description, headers: Headers, body: Any, ref: Ref) -> Iterator[Finding]:
+def _submitted(form: Description, document: Document, ref: Ref) -> Iterator[Finding]:
     """Check the fields that the response to a submission should have."""
     submit = form.submit
     assert submit is not None
     if submit.id is not None:
-        yield _found("submit.id", submit.id, word, headers, body, ref)
+        yield _found("submit.id", submit.id, word, document)
     if submit.status_url is not None:
-        yield _found("submit.status_url", submit.status_url, _url, headers, body, ref)
+        yield _found("submit.status_url", submit.status_url, _url, document)
     for name in submit.remember:
         value = ref.more.get(name)
         detail = _ABSENT if value is None else _shown(value)
         yield Finding(f"submit.remember.{name}", None if value is None else True, detail)
 
 
-def _fields(form: Description, seen: Seen, headers: Headers, body: Any, ref: Ref) -> Iterator[Finding]:
+def _fields(form: Description, seen: Seen, document: Document) -> Iterator[Finding]:
     """Check the fields of [read] that a job in this state has."""
     read = form.read
     if read.id is not None:
-        yield _found("read.id", read.id, word, headers, body, ref)
+        yield _found("read.id", read.id, word, document)
     live = seen.state in ("live", "unknown")
     if live and read.progress is not None:
-        yield _progress(read.progress, seen, headers, body, ref)
+        yield _progress(read.progress, seen, document)
     for name, convert in {**_ALWAYS, **(_LIVE if live else _ENDED)}.items():
         described = getattr(read, name)
         if described is not None:
-            yield _found(f"read.{name}", described, convert, headers, body, ref)
-    if live and read.retry_after is None and (advice := retry_after(headers)) is not None:
+            yield _found(f"read.{name}", described, convert, document)
+    if live and read.retry_after is None and (advice := retry_after(document.headers)) is not None:
         yield Finding("read.retry_after", True, f"Retry-After: {advice:g} s")
     if seen.state in ("failed", "partial"):
         for name in ("code", "message", "step"):
             described = getattr(read.error, name)
             if described is not None:
-                yield _found(f"read.error.{name}", described, text, headers, body, ref)
+                yield _found(f"read.error.{name}", described, text, document)
 
 
 def _outputs(form: Description, seen: Seen) -> Iterator[Finding]:
@@ -409,8 +407,8 @@ def _size(value: dict[Any, Any] | list[Any]) -> str:
     return f"JSON with {len(value)} {unit}"
 
 
-def _progress(described: Sources, seen: Seen, headers: Headers, body: Any, ref: Ref) -> Finding:
-    value = source(described)(body, headers, ref)
+def _progress(described: Sources, seen: Seen, document: Document) -> Finding:
+    value = source(described)(document)
     if seen.progress is not None:
         return Finding("read.progress", True, f"{100 * seen.progress:g} %")
     if value is None or value == "":
@@ -426,11 +424,9 @@ def _found(
     name: str,
     described: Sources,
     convert: Convert,
-    headers: Headers,
-    body: Any,
-    ref: Ref,
+    document: Document,
 ) -> Finding:
-    value = source(described)(body, headers, ref)
+    value = source(described)(document)
     if value is None or value == "":
         return Finding(name, None, _ABSENT)
     if convert(value) is None:

@@ -21,6 +21,7 @@ TERMINAL: frozenset[str] = frozenset(("done", "failed", "cancelled", "partial"))
 NOT_FOUND, GONE = "JOB_NOT_FOUND", "JOB_GONE"
 TOO_LARGE = 413
 UNREADABLE = "unreadable-answer"
+_decode = msgspec.json.Decoder().decode
 
 
 class Ref(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,9 +57,8 @@ class Answer:
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes, url: str = "") -> None:
         self.credential = ""  # of a 401 or 403: a sentence that names the source of the credential
-        self.hide: Callable[[str], str] = (
-            str  # removes the secrets of the request from a quote of the body
-        )
+        # Removes the secrets of the request from a quote of the body.
+        self.hide: Callable[[str], str] = str
         self.status = status
         self.headers = headers
         self.body = body
@@ -68,6 +68,13 @@ class Answer:
     def replayed(self) -> bool:
         """Whether the job in the response is that of an earlier submission."""
         return self.headers.get("Idempotency-Replayed") == "true"
+
+    def json(self) -> Any:
+        """Return the JSON in the body; None if there is none. Never raise."""
+        try:
+            return _decode(self.body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
 
     def read(self, form: Any) -> Any:
         """The body decoded as `form`; ServiceError if it has another form, e.g. if it is empty."""
@@ -91,10 +98,7 @@ class Answer:
         """The error in a refusal. A proxy's HTML page becomes an error with the code `http-STATUS`."""
         document: dict[str, Any] = {}
         if "json" in self.headers.get("Content-Type", ""):
-            try:
-                found = msgspec.json.decode(self.body)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                found = None
+            found = self.json()
             document = found if isinstance(found, dict) else {}
         if "code" not in document:
             title = document.get("title") or f"HTTP {self.status}"

@@ -16,10 +16,9 @@ from bide.client.apis.calls import Calls, ref_parts
 from bide.client.apis.form import Auth, Description
 from bide.client.apis.lookups import Lookups
 from bide.client.apis.outputs import Outputs
-from bide.client.apis.paths import Headers, source
+from bide.client.apis.paths import Document, document, source
 from bide.client.apis.reader import ALWAYS, Reader
 from bide.client.apis.references import References
-from bide.client.apis.refusals import document
 from bide.client.apis.submissions import Submissions
 from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, word
@@ -38,7 +37,7 @@ class SigningHook(Protocol):
 class ReadingHook(Protocol):
     """Reads answers that no table can describe. `seen` is the state by the tables, or None if they cannot read it."""
 
-    def read(self, ref: Ref, status: int, headers: Headers, body: bytes, seen: Seen | None) -> Seen: ...
+    def read(self, ref: Ref, answer: Answer, seen: Seen | None) -> Seen: ...
 
 
 class Api:
@@ -155,7 +154,7 @@ class Api:
         except BadPoll as error:
             if answer.status >= 300 or error.final:
                 raise
-        return self._reading.read(ref, answer.status, answer.headers, answer.body, seen)
+        return self._reading.read(ref, answer, seen)
 
     def read_many(self, refs: Sequence[Ref], answer: Answer) -> dict[str, Seen]:
         """The states by id. A job that is left out is not in the answer: it needs a poll of its own.
@@ -163,11 +162,10 @@ class Api:
         UnreadableBatch if no job can be read.
         """
         self.reader.refuse(answer)
-        status, headers = answer.status, answer.headers
-        found = document(answer.body)
-        items = self._items(found, headers, None) if self._items is not None else None
+        status, found = answer.status, document(answer)
+        items = self._items(found) if self._items is not None else None
         if not isinstance(items, list | dict):
-            unreadable = UnreadableBatch if found is not None else BadPoll
+            unreadable = UnreadableBatch if found.body is not None else BadPoll
             raise unreadable(status, "the response has no list of jobs")
         by_id = {ref.id: ref for ref in refs}
         seen: dict[str, Seen] = {}
@@ -178,15 +176,15 @@ class Api:
                 item = {name: item}
             id = key if isinstance(key, str) else None
             if id is None and self._item_id is not None:
-                id = word(self._item_id(raw if self._own_item_id else item, headers, None))
+                id = word(self._item_id(found.part(raw if self._own_item_id else item)))
             ref = by_id.get(id) if id is not None else None
             if ref is None:
                 continue
             try:
-                seen[ref.id] = self.reader.seen(ref, status, {}, item)
+                seen[ref.id] = self.reader.seen(ref, Document(item, ref=ref, status=status))
             except BadPoll as error:
                 reason = error.detail
-        absent = self._absent(found, headers, None) if self._absent is not None else None
+        absent = self._absent(found) if self._absent is not None else None
         if isinstance(absent, list) and not self.grace:
             for id in absent:
                 if isinstance(id, str) and id in by_id and id not in seen:

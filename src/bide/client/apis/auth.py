@@ -14,7 +14,6 @@ from typing import Any
 
 from bide.client.apis.answers import Answer, BadPoll, Call, Denied
 from bide.client.apis.form import Auth, Secret
-from bide.client.apis.refusals import document
 from bide.client.apis.requests import FORM_TYPE
 from bide.client.apis.scrubber import hide
 from bide.client.apis.values import number, text
@@ -212,7 +211,7 @@ class OAuth2(Credential):
     def take(self, answer: Answer, now: float) -> None:
         """Raise Denied if the token was refused, BadPoll if the answer has no token for another reason."""
         status = answer.status
-        found: Any = document(answer.body)
+        found: Any = answer.json()
         found = found if isinstance(found, dict) else {}
         token = text(found.get("access_token"))
         if status >= 400 or token is None:

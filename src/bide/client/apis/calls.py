@@ -17,6 +17,7 @@ import msgspec
 from bide.client.apis.answers import Call, Ref
 from bide.client.apis.form import Ask, Batch, Description, Request, Result
 from bide.client.apis.pagination import NextPage
+from bide.client.apis.paths import Document
 from bide.client.apis.requests import Prepared
 from bide.client.apis.templates import MissingValue
 from bide.client.apis.toml_lines import within
@@ -108,7 +109,7 @@ class Calls:
     def named_url(self, ref: Ref) -> str | None:
         """The URL of a job's status if the API named it."""
         if ref.url is None and self._ask.source is not None:
-            return absolute(self._base, self._ask.source(None, {}, ref))
+            return absolute(self._base, self._ask.source(Document(None, ref=ref)))
         return ref.url
 
     def status_url(self, ref: Ref, *, held: bool = False) -> str | None:
@@ -174,7 +175,7 @@ class Calls:
         values = {"id": ref.id, "ref": ref.more, "message": (message or "")[:LONGEST_MESSAGE]}
         url = None
         if cancel.source is not None:
-            url = absolute(self.status_url(ref), cancel.source(None, {}, ref))
+            url = absolute(self.status_url(ref), cancel.source(Document(None, ref=ref)))
         if url is None and (not cancel.has_path or self._base is None):
             return None
         try:

@@ -7,14 +7,12 @@ This module makes the requests and reads their answers, and does no I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bide.client.apis.answers import Call, Ref
+from bide.client.apis.answers import Answer, Call, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, FailureRequest, KindLookup, PartRequest
-from bide.client.apis.paths import source
-from bide.client.apis.refusals import document
+from bide.client.apis.paths import Document, document, source
 from bide.client.apis.templates import MissingValue, Template
 from bide.client.apis.toml_lines import within
 from bide.client.apis.values import text, word
@@ -65,8 +63,8 @@ class _KindFinder:
         url, headers, body = self._request.filled({"kind": kind})
         return Call(self._request.method, url, headers, body, self._calls.trusts(url))
 
-    def read(self, body: bytes, headers: Mapping[str, str]) -> str | None:
-        return word(self._kind(document(body), headers, None))
+    def read(self, answer: Answer) -> str | None:
+        return word(self._kind(document(answer)))
 
 
 class _Parts:
@@ -80,7 +78,7 @@ class _Parts:
         self._value = source(each.value)
 
     def of(self, ref: Ref, value: Any) -> list[Part]:
-        items = self._items(value, {}, ref)
+        items = self._items(Document(value, ref=ref))
         found = []
         for item in items[:MOST_PARTS] if isinstance(items, list) else ():
             values = {"id": ref.id, "ref": ref.more, "item": item}
@@ -93,8 +91,8 @@ class _Parts:
             found.append(Part(key, call))
         return found
 
-    def read(self, ref: Ref, body: bytes) -> Any:
-        return self._value(document(body), {}, ref)
+    def read(self, ref: Ref, answer: Answer) -> Any:
+        return self._value(document(answer, ref))
 
 
 class _FailureLookup:
@@ -123,5 +121,6 @@ class _FailureLookup:
 
     def read(self, ref: Ref, body: Any) -> dict[str, str]:
         """The fields of the error that this answer has."""
-        found = {name: text(get(body, {}, ref)) for name, get in self._sources.items()}
+        document = Document(body, ref=ref)
+        found = {name: text(get(document)) for name, get in self._sources.items()}
         return {name: value for name, value in found.items() if value}

@@ -7,7 +7,7 @@ from typing import Any
 
 from bide.client.apis.answers import Found, Ref, State
 from bide.client.apis.form import Description, OutputFile
-from bide.client.apis.paths import Headers, Source, source
+from bide.client.apis.paths import Document, Source, source
 from bide.client.apis.templates import MissingValue, Template, Values
 from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, count, text
@@ -46,32 +46,31 @@ class Outputs:
         self,
         fields: dict[str, Any],
         state: State,
-        body: Any,
-        headers: Headers,
         ref: Ref,
+        document: Document,
         *,
         whole: bool,
     ) -> None:
         """Add the outputs to `fields`. A failed job may have files, but no result."""
         good = state in ("done", "partial")
         if good and self._value is not None:
-            fields["result"] = self._value(body, headers, ref)
+            fields["result"] = self._value(document)
         if good and whole and fields.get("result") is None:
-            fields["result"] = body
+            fields["result"] = document.body
         if self._url is not None:
-            fields["result_url"] = self.address(ref, self._url(body, headers, ref))
+            fields["result_url"] = self.address(ref, self._url(document))
         if good and self._path is not None and fields.get("result_url") is None:
-            fields["result_url"] = self._filled(self._path, _values(body, ref))
+            fields["result_url"] = self._filled(self._path, _values(document.body, ref))
         if self._files:
-            found = (one for file in self._files for one in self._found(file, body, headers, ref))
+            found = (one for file in self._files for one in self._found(file, ref, document))
             fields["files"] = tuple(one for _, one in zip(range(MOST_FILES), found, strict=False))
 
-    def _found(self, file: _File, body: Any, headers: Headers, ref: Ref) -> Iterator[Found]:
-        for item in file.items(body, headers, ref):
-            values = _values(item, ref)
+    def _found(self, file: _File, ref: Ref, document: Document) -> Iterator[Found]:
+        for item in map(document.part, file.items(document)):
+            values = _values(item.body, ref)
             url = None
             if file.url is not None:
-                url = self.address(ref, file.url(item, headers, ref))
+                url = self.address(ref, file.url(item))
             if url is None and file.path is not None:
                 url = self._filled(file.path, values)
             if url is None:
@@ -80,9 +79,7 @@ class Outputs:
                 name = file.name.fill(values)
             except MissingValue:
                 name = url.rpartition("/")[2] or "result"
-            content_type, size, sha256 = (
-                get(item, headers, ref) if get is not None else None for get in file.about
-            )
+            content_type, size, sha256 = (get(item) if get is not None else None for get in file.about)
             yield Found(name, url, text(content_type), count(size), text(sha256))
 
     def _filled(self, template: Template, values: Values) -> str | None:
@@ -106,10 +103,10 @@ class _File:
             source(s) if s is not None else None for s in (file.content_type, file.size, file.sha256)
         ]
 
-    def items(self, body: Any, headers: Headers, ref: Ref) -> list[Any]:
+    def items(self, document: Document) -> list[Any]:
         if self._each is None:
-            return [body]
-        found = self._each(body, headers, ref)
+            return [document.body]
+        found = self._each(document)
         return found if type(found) is list else [found] if type(found) is dict else []
 
 

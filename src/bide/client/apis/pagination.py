@@ -12,8 +12,7 @@ from typing import Any
 
 from bide.client.apis.answers import Answer
 from bide.client.apis.form import Sources
-from bide.client.apis.paths import Headers, Step, fits, source, steps
-from bide.client.apis.refusals import document
+from bide.client.apis.paths import Document, Headers, Step, fits, source, steps
 from bide.client.apis.values import absolute, header, with_parameter, word
 from bide.core.errors import BideError
 
@@ -38,9 +37,9 @@ class NextCheck:
         self._where = where
         self._found = may_be_absent or not texts
 
-    def page(self, body: Any, headers: Headers) -> None:
+    def page(self, document: Document) -> None:
         """Checks one more page; null and "" count as found."""
-        self._found = self._found or any(has(body, headers) for has in self._has)
+        self._found = self._found or any(has(document) for has in self._has)
 
     def finish(self) -> None:
         """Called after the last page. NextMissing if no page had the field."""
@@ -52,32 +51,32 @@ class NextCheck:
             )
 
 
-def _has(text: str) -> Callable[[Any, Headers], bool]:
+def _has(text: str) -> Callable[[Document], bool]:
     kind, colon, name = text.partition(":")
     if colon and kind == "header":
-        return lambda body, headers: header(headers, name) is not None
+        return lambda document: header(document.headers, name) is not None
     path = steps(text)
-    return lambda body, headers: _reaches(body, path)
+    return lambda document: _reaches(document.body, path)
 
 
-def _reaches(document: Any, path: tuple[Step, ...]) -> bool:
-    """Whether the document has this path; a null on the way counts as found."""
+def _reaches(body: Any, path: tuple[Step, ...]) -> bool:
+    """Return whether the body has this path; a null on the way counts as found."""
     for step in path:
-        if document is None:
+        if body is None:
             return True
-        if type(document) is dict and not isinstance(step, tuple):
-            if str(step) not in document:
+        if type(body) is dict and not isinstance(step, tuple):
+            if str(step) not in body:
                 return False
-            document = document[str(step)]
-        elif type(document) is list and isinstance(step, int):
-            if step >= len(document):
+            body = body[str(step)]
+        elif type(body) is list and isinstance(step, int):
+            if step >= len(body):
                 return False
-            document = document[step]
-        elif type(document) is list and isinstance(step, tuple):
-            chosen = [item for item in document if fits(item, step)]
+            body = body[step]
+        elif type(body) is list and isinstance(step, tuple):
+            chosen = [item for item in body if fits(item, step)]
             if not chosen:
                 return False
-            document = chosen[0]
+            body = chosen[0]
         else:
             return False
     return True
@@ -118,9 +117,9 @@ class NextPage:
         if self._link:
             found = next_link(url, answer.headers)
         else:
-            page = document(answer.body) if self.reads_body else None
-            self._check.page(page, answer.headers)
-            named = self._value(page, answer.headers, None) if self._value is not None else None
+            page = Document(answer.json() if self.reads_body else None, answer.headers)
+            self._check.page(page)
+            named = self._value(page) if self._value is not None else None
             value = word(named) if named is not None and named is not False else None
             if value is None or value == "null":
                 return None

@@ -13,17 +13,43 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bide.client.apis.answers import Ref
+from bide.client.apis.answers import Answer, Ref
 from bide.client.apis.values import header, word
 
 Headers = Mapping[str, str]
-Source = Callable[[Any, Headers, Ref | None], Any]
 Condition = tuple[str, str, str]  # field, operator, value
 Step = str | int | tuple[Condition, ...]
 
+_NO_HEADERS: Headers = {}
 _UNLESS = " unless "
 _CHOICE = re.compile(r"(?P<name>[^\[\]]*)(?P<conditions>(?:\[[^\[\]=!*]+!?\*?=[^\[\]]*\])+)")
 _CONDITION = re.compile(r"\[([^\[\]=!*]+)(=|\*=|!\*=)([^\[\]]*)\]")
+
+
+class Document:
+    """The decoded body of an answer, or a part of it, with the job that the answer is about."""
+
+    __slots__ = ("body", "headers", "ref", "status")
+
+    def __init__(
+        self, body: Any, headers: Headers = _NO_HEADERS, ref: Ref | None = None, status: int = 200
+    ) -> None:
+        self.body = body
+        self.headers = headers
+        self.ref = ref
+        self.status = status
+
+    def part(self, body: Any) -> Document:
+        """Return a part of the body with the same headers and the same job."""
+        return Document(body, self.headers, self.ref, self.status)
+
+
+Source = Callable[[Document], Any]
+
+
+def document(answer: Answer, ref: Ref | None = None) -> Document:
+    """Decode an answer. The body is None if it is not JSON."""
+    return Document(answer.json(), answer.headers, ref, answer.status)
 
 
 def steps(path: str) -> tuple[Step, ...]:
@@ -109,16 +135,22 @@ def _of_body(path: tuple[Step, ...]) -> Source:
     """Short paths have no loop, because they are read with every poll."""
     if len(path) == 1 and type(path[0]) is str:
         only = path[0]
-        return lambda body, headers, ref: body.get(only) if type(body) is dict else None
+
+        def one(document: Document) -> Any:
+            body = document.body
+            return body.get(only) if type(body) is dict else None
+
+        return one
     if len(path) == 2 and type(path[0]) is str and type(path[1]) is str:
         first, second = path
 
-        def two(body: Any, headers: Headers, ref: Ref | None) -> Any:
+        def two(document: Document) -> Any:
+            body = document.body
             inner = body.get(first) if type(body) is dict else None
             return inner.get(second) if type(inner) is dict else None
 
         return two
-    return lambda body, headers, ref: walk(body, path)
+    return lambda document: walk(document.body, path)
 
 
 def _one(text: str) -> Source:
@@ -126,21 +158,21 @@ def _one(text: str) -> Source:
     if unless:
         get, absent = _one(text), frozenset(value.strip() for value in others.split(","))
 
-        def unless_absent(body: Any, headers: Headers, ref: Ref | None) -> Any:
-            value = get(body, headers, ref)
+        def unless_absent(document: Document) -> Any:
+            value = get(document)
             plain = int(value) if type(value) is float and value.is_integer() else value
             return None if word(plain) in absent else value
 
         return unless_absent
     kind, colon, name = text.partition(":")
     if colon and kind == "header":
-        return lambda body, headers, ref: header(headers, name)
+        return lambda document: header(document.headers, name)
     if colon and kind == "ref":
         if name == "id":
-            return lambda body, headers, ref: ref.id if ref else None
+            return lambda document: document.ref.id if document.ref else None
         if name == "url":
-            return lambda body, headers, ref: ref.url if ref else None
-        return lambda body, headers, ref: ref.more.get(name) if ref else None
+            return lambda document: document.ref.url if document.ref else None
+        return lambda document: document.ref.more.get(name) if document.ref else None
     return _of_body(steps(text))
 
 
@@ -153,9 +185,9 @@ def source(text: str | Sequence[str]) -> Source:
         return _one(texts[0])
     sources = tuple(_one(t) for t in texts)
 
-    def first(body: Any, headers: Headers, ref: Ref | None) -> Any:
+    def first(document: Document) -> Any:
         for get in sources:
-            value = get(body, headers, ref)
+            value = get(document)
             if value is not None and value != "":
                 return value
         return None

@@ -29,8 +29,8 @@ from bide.client.apis.answers import (
 )
 from bide.client.apis.form import Description, Read
 from bide.client.apis.outputs import Outputs
-from bide.client.apis.paths import Headers, Source, source
-from bide.client.apis.refusals import RefusalRules, document
+from bide.client.apis.paths import Document, Source, source
+from bide.client.apis.refusals import RefusalRules
 from bide.client.apis.status_words import StatusWords
 from bide.client.apis.toml_lines import within
 from bide.client.apis.values import (
@@ -113,65 +113,65 @@ class Reader:
             found = _decode(answer.body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             found = self._undecodable(answer, error)
-        return self.seen(ref, answer.status, answer.headers, found)
+        return self.seen(ref, Document(found, answer.headers, ref, answer.status))
 
-    def seen(self, ref: Ref, status: int, headers: Headers, body: Any) -> Seen:
+    def seen(self, ref: Ref, document: Document) -> Seen:
         """Return the state of the job in a decoded answer."""
         if self._id is not None:
-            id = self._id(body, headers, ref)
+            id = self._id(document)
             if id is not None and id != ref.id and str(id) != ref.id:
                 raise BadPoll(
-                    status, f"the response is about another job, {text(id) or 'without an id'}"
+                    document.status, f"the response is about another job, {text(id) or 'without an id'}"
                 )
             known = id is not None
         else:
             known = True
-        state, word, by_code = self._words.state(body, headers, ref, status)
+        state, word, by_code = self._words.state(document)
         if not known and not word and not by_code:
-            raise BadPoll(status, "the response has neither a status nor the job's id")
-        if state == "failed" and self._was_cancelled(body, headers, ref):
+            raise BadPoll(document.status, "the response has neither a status nor the job's id")
+        if state == "failed" and self._was_cancelled(document):
             state = "cancelled"
         fields: dict[str, Any] = {"state": state, "word": word}
         if state in ("live", "unknown"):
-            self._read_live(fields, body, headers, ref)
+            self._read_live(fields, ref, document)
         else:
-            self._read_ended(fields, state, body, headers, ref, by_code)
+            self._read_ended(fields, state, ref, document, by_code)
         if self._etag:
-            fields["etag"] = header(headers, "ETag")
+            fields["etag"] = header(document.headers, "ETag")
         return Seen(**fields)
 
-    def _was_cancelled(self, body: Any, headers: Headers, ref: Ref) -> bool:
+    def _was_cancelled(self, document: Document) -> bool:
         """Return whether a failed job was cancelled, at an API without a status for that."""
         if self._mark is not None:
             get, mark = self._mark
-            if mark in (text(get(body, headers, ref)) or "").lower():
+            if mark in (text(get(document)) or "").lower():
                 return True
-        code = text(self._code(body, headers, ref)) if self._cancelled and self._code else None
+        code = text(self._code(document)) if self._cancelled and self._code else None
         return code is not None and code.lower() in self._cancelled
 
-    def _read_live(self, fields: dict[str, Any], body: Any, headers: Headers, ref: Ref) -> None:
+    def _read_live(self, fields: dict[str, Any], ref: Ref, document: Document) -> None:
         for name, get, convert in self._live:
-            value = get(body, headers, ref)
+            value = get(document)
             if value is not None:
                 fields[name] = convert(value)
         if self._count is not None:
-            self._read_counts(fields, body, headers, ref)
+            self._read_counts(fields, document)
         if self._progress is not None:
-            progress = self._progress(body, headers, ref)
+            progress = self._progress(document)
             if progress is not None:
                 fields["progress"] = progress
-        advice = retry_after(headers)
+        advice = retry_after(document.headers)
         if self._retry_after is not None and advice is None:
-            advice = seconds(self._retry_after(body, headers, ref))
+            advice = seconds(self._retry_after(document))
         if advice is not None:
             fields["retry_after"] = advice
         if self._moved is not None:
-            fields["moved"] = self._outputs.address(ref, self._moved(body, headers, ref))
+            fields["moved"] = self._outputs.address(ref, self._moved(document))
 
-    def _read_counts(self, fields: dict[str, Any], body: Any, headers: Headers, ref: Ref) -> None:
+    def _read_counts(self, fields: dict[str, Any], document: Document) -> None:
         assert self._count is not None
-        done = number(self._count(body, headers, ref))
-        total = number(self._total(body, headers, ref)) if self._total is not None else None
+        done = number(self._count(document))
+        total = number(self._total(document)) if self._total is not None else None
         if done is None or done < 0:
             return
         if total is not None and total > 0:
@@ -184,32 +184,30 @@ class Reader:
         self,
         fields: dict[str, Any],
         state: State,
-        body: Any,
-        headers: Headers,
         ref: Ref,
+        document: Document,
         by_code: bool,
     ) -> None:
         for name, get, convert in self._ended:
-            value = get(body, headers, ref)
+            value = get(document)
             if value is not None:
                 fields[name] = convert(value)
         if state in ("failed", "partial") or (
-            state == "cancelled"
-            and self._code is not None
-            and self._code(body, headers, ref) is not None
+            state == "cancelled" and self._code is not None and self._code(document) is not None
         ):
-            fields["error"] = self._read_error(fields["word"], body, headers, ref, state)
-        self._outputs.read(fields, state, body, headers, ref, whole=by_code)
+            fields["error"] = self._read_error(fields["word"], document, state)
+        self._outputs.read(fields, state, ref, document, whole=by_code)
 
-    def _read_error(self, word: str, body: Any, headers: Headers, ref: Ref, state: str) -> ErrorInfo:
+    def _read_error(self, word: str, document: Document, state: str) -> ErrorInfo:
         code, message, step = (
-            text(get(body, headers, ref)) if get is not None else None
+            text(get(document)) if get is not None else None
             for get in (self._code, self._message, self._step)
         )
         code = code or (word if word and state != "partial" else state).upper()
         return ErrorInfo(
             code=code,
-            message=message or f"the API reports {word or state} without a message{_quote(body)}",
+            message=message
+            or f"the API reports {word or state} without a message{_quote(document.body)}",
             retryable=code.lower() in self._retryable,
             failed_step=step,
         )
@@ -283,17 +281,17 @@ class Reader:
     def detail(self, answer: Answer) -> str:
         """Return the message of a refusal, in one line."""
         body = answer.body
-        found = document(body)
+        found = Document(answer.json())
         message = None
         for get in (self._refusal, self._message, *_DETAILS):
-            message = text(get(found, {}, None)) if get is not None and found is not None else None
+            message = text(get(found)) if get is not None else None
             if message:
                 message = " ".join(message.split())[:300]
                 break
         if not message and not body:
             message = "empty"
         elif not message:
-            message = f"{'not JSON' if found is None else 'no message'}: {quoted(body)}"
+            message = f"{'not JSON' if found.body is None else 'no message'}: {quoted(body)}"
         message = answer.hide(message)
         return f"{message.rstrip('.')}. {answer.credential}" if answer.credential else message
 
@@ -353,14 +351,14 @@ def _pair(read: Read) -> tuple[Source | None, Source | None]:
     )
 
 
-def _progress(read: Read) -> Callable[[Any, Headers, Ref], float | None] | None:
+def _progress(read: Read) -> Callable[[Document], float | None] | None:
     if read.progress is None:
         return None
     if not read.scale > 0:
         raise ValueError("`scale` must be above 0")
     get, scale = source(read.progress), read.scale
     if read.pattern is None:
-        return lambda body, headers, ref: share(get(body, headers, ref), scale)
+        return lambda document: share(get(document), scale)
     try:
         pattern = re.compile(read.pattern)
     except re.error as error:
@@ -368,8 +366,8 @@ def _progress(read: Read) -> Callable[[Any, Headers, Ref], float | None] | None:
     if not 1 <= pattern.groups <= 2:
         raise ValueError("`pattern` needs one group, or two: done and total")
 
-    def latest(body: Any, headers: Headers, ref: Ref) -> float | None:
-        log = get(body, headers, ref)
+    def latest(document: Document) -> float | None:
+        log = get(document)
         if type(log) is not str:
             return share(log, scale)
         groups = next(reversed([m.groups() for m in pattern.finditer(log[-_TAIL:])]), None)

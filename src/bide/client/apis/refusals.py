@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 
 from bide.client.apis.answers import Answer
 from bide.client.apis.form import Sign
-from bide.client.apis.paths import Source, source
+from bide.client.apis.paths import Source, document, source
 
-_decode = msgspec.json.Decoder().decode
 Rule = tuple[Source | None, frozenset[str], str, Source | None]  # source, values, contains, absent
-
-
-def document(body: bytes) -> Any:
-    """The JSON in a body; None if there is none. Never raises."""
-    try:
-        return _decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
 
 
 class RefusalRules:
@@ -50,13 +38,12 @@ class RefusalRules:
 
 def _fits(rule: Rule, answer: Answer) -> bool:
     get, values, contains, absent = rule
-    headers, body = answer.headers, answer.body
-    if absent is not None and absent(document(body), headers, None) not in (None, ""):
+    if absent is not None and absent(document(answer)) not in (None, ""):
         return False
     if get is None:
-        text = body[:65536].decode("utf-8", "replace")
+        text = answer.body[:65536].decode("utf-8", "replace")
     else:
-        found = get(document(body), headers, None)
+        found = get(document(answer))
         if found is None:
             return False
         text = found if isinstance(found, str) else str(found)

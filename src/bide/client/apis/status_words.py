@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from bide.client.apis.answers import BadPoll, Ref, State
+from bide.client.apis.answers import BadPoll, State
 from bide.client.apis.form import Read, Tally
-from bide.client.apis.paths import Headers, Source, missing, source
+from bide.client.apis.paths import Document, Source, missing, source
 from bide.client.apis.values import number, word
 
 STATES: tuple[State, ...] = ("live", "done", "failed", "cancelled", "partial")
@@ -64,27 +64,24 @@ class StatusWords:
         """Return the state of an HTTP status alone."""
         return self._codes.get(status)
 
-    def state(
-        self, body: Any, headers: Headers, ref: Ref | None, status: int
-    ) -> tuple[State, str, bool]:
+    def state(self, document: Document) -> tuple[State, str, bool]:
         """Return the state, the word, and whether only the HTTP status gave it; BadPoll without a state."""
+        status = document.status
         by_code = self._codes.get(status)
-        if self._words_only is not None and self._words_only(body, headers, ref) is not None:
+        if self._words_only is not None and self._words_only(document) is not None:
             by_code = None
-        elif (
-            by_code is not None and self._codes_only is not None and self._codes_only(body, headers, ref)
-        ):
+        elif by_code is not None and self._codes_only is not None and self._codes_only(document):
             return by_code, "", True
-        value = self._status(body, headers, ref) if self._status is not None else None
+        value = self._status(document) if self._status is not None else None
         found = word(value)
         if found is None:
             if value is not None and value != "":
                 raise BadPoll(status, "the status in the response is not a text")
             state = by_code or self._absent
             if state is None:
-                raise BadPoll(status, f"the response has no status{self._missing(body)}")
+                raise BadPoll(status, f"the response has no status{self._missing(document.body)}")
             if state == "done":
-                state = self._confirm_done(body, headers, ref)
+                state = self._confirm_done(document)
             return state, "", by_code is not None
         known = self._known.get(found) or self._known.get(found.strip().lower())
         if known is None:
@@ -92,34 +89,34 @@ class StatusWords:
         if known == "live":
             return "live", found, False
         if known == _ENDED:
-            known, found = self._ended(body, headers, ref, found)
+            known, found = self._ended(document, found)
         if known == "done":
-            known = self._confirm_done(body, headers, ref)
+            known = self._confirm_done(document)
         return known, found, False
 
     def _missing(self, body: Any) -> str:
         return "" if self._path is None else f". `read.status` is {missing(self._path, body)}"
 
-    def _ended(self, body: Any, headers: Headers, ref: Ref | None, ended: str) -> tuple[State, str]:
+    def _ended(self, document: Document, ended: str) -> tuple[State, str]:
         if self._outcome is not None:
-            outcome = word(self._outcome(body, headers, ref))
+            outcome = word(self._outcome(document))
             if outcome is not None:
                 known = self._known.get(outcome.strip().lower())
                 if known is None or known == _ENDED:
                     return "unknown", outcome
                 return ("unknown" if known == "live" else known), outcome
         if self._tally is not None:
-            done, *lacking = (_sum(get, body, headers, ref) for get in self._tally)
+            done, *lacking = (_sum(get, document) for get in self._tally)
             failed, cancelled = lacking
             if not failed and not cancelled:
                 return "done", ended
             return ("partial" if done else "failed" if failed else "cancelled"), ended
         return "unknown", ended
 
-    def _confirm_done(self, body: Any, headers: Headers, ref: Ref | None) -> State:
-        if self._failed_if is not None and self._failed_if(body, headers, ref):
+    def _confirm_done(self, document: Document) -> State:
+        if self._failed_if is not None and self._failed_if(document):
             return "failed"
-        if self._partial_if is not None and self._partial_if(body, headers, ref):
+        if self._partial_if is not None and self._partial_if(document):
             return "partial"
         return "done"
 
@@ -137,6 +134,6 @@ def _tally(tally: Tally) -> list[list[Source]]:
     ]
 
 
-def _sum(sources: list[Source], body: Any, headers: Headers, ref: Ref | None) -> float:
+def _sum(sources: list[Source], document: Document) -> float:
     """Return the sum of the sources; other fields use the first source with a value."""
-    return sum(number(get(body, headers, ref)) or 0.0 for get in sources)
+    return sum(number(get(document)) or 0.0 for get in sources)

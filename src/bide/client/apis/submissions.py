@@ -13,10 +13,9 @@ import msgspec
 from bide.client.apis.answers import Answer, BadPoll, Call, Crowded, Ref
 from bide.client.apis.calls import Calls
 from bide.client.apis.form import Description, Submit
-from bide.client.apis.paths import source, steps, walk
+from bide.client.apis.paths import Document, document, source, steps, walk
 from bide.client.apis.reader import Reader
 from bide.client.apis.references import References, usable
-from bide.client.apis.refusals import document
 from bide.client.apis.templates import MissingValue
 from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, word
@@ -108,7 +107,7 @@ class Submissions:
         for request in self._then:
             url = None
             if request.source is not None:
-                url = absolute(self._calls.status_url(ref), request.source(None, {}, ref))
+                url = absolute(self._calls.status_url(ref), request.source(Document(None, ref=ref)))
             try:
                 url, headers, body = request.filled(values, url)
             except MissingValue as error:
@@ -120,7 +119,7 @@ class Submissions:
         """The job of an accepted submission, whose idempotency key is `key`; else Throttled, Crowded or ServiceError."""
         submit = self._submit
         assert submit is not None
-        status, headers, body = answer.status, answer.headers, answer.body
+        status = answer.status
         if key is not None and status in submit.again:
             return Ref(key, None, dict(call.known))
         if self._reader.crowded(answer):
@@ -132,12 +131,12 @@ class Submissions:
                 {"code": f"http-{status}", "detail": self._reader.detail(answer)},
                 call.url.partition("?")[0],
             )
-        found = document(body)
-        id = word(self._id(found, headers, None)) if self._id is not None else None
-        url = absolute(call.url, self._url(found, headers, None)) if self._url is not None else None
+        found = document(answer)
+        id = word(self._id(found)) if self._id is not None else None
+        url = absolute(call.url, self._url(found)) if self._url is not None else None
         more = dict(call.known)
         for name, get in self._from_response.items():
-            value = word(get(found, headers, None))
+            value = word(get(found))
             if value is not None:
                 more[name] = value
         if id is None and url is not None:
@@ -145,7 +144,7 @@ class Submissions:
             more = {**from_url, **more}
             url = None if known else url
         if id is None or not (usable(id) or url is not None):
-            reason = "is not JSON" if found is None and body else "names no job"
+            reason = "is not JSON" if found.body is None and answer.body else "names no job"
             raise answer.unreadable(f"the response to the submission {reason}")
         ref = Ref(id, url, more)
         if self._calls.status_url(ref) is None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bide.client.account import Account
 from bide.client.apis import Answer, Throttled
 from bide.client.apis.pagination import NextMissing
-from bide.client.apis.paths import source
-from bide.client.apis.refusals import document
+from bide.client.apis.paths import Document, document, source
 from bide.client.apis.values import word
 from bide.client.http.download import MOST_PAGES
 from bide.client.http.retrying import Retrying
@@ -35,11 +34,11 @@ async def list_values(
             )
         seen.add(url)
         answer = await _page(account, retrying, url)
-        listed = items(document(answer.body), answer.headers, None)
+        listed = items(document(answer))
         if not isinstance(listed, list):
             raise SetupError(f"The listing of {name}, {listing.path}, has no list at {listing.items!r}")
         for item in listed:
-            text = word(value(item, {}, None))
+            text = word(value(Document(item)))
             if text is None:
                 raise SetupError(f"An item of the listing of {name} has no value at {listing.value!r}")
             if len(found) >= MOST_VALUES:

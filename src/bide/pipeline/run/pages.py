@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bide.client.apis import Answer
 from bide.client.apis.pagination import NextCheck, NextPage
-from bide.client.apis.paths import source
-from bide.client.apis.refusals import document
+from bide.client.apis.paths import document, source
 from bide.client.apis.values import count, with_parameter
 from bide.pipeline.plan.form import PagesTable
 
@@ -45,14 +44,11 @@ class Pager:
         """
         if self._named is not None:
             return self._named.following(url, answer)
-        found, pages = document(answer.body), self._pages
-        self._check.page(found, answer.headers)
+        found, pages = document(answer), self._pages
+        self._check.page(found)
         assert pages.query is not None
-        if self._total is not None:
-            more = number + 1 < (count(self._total(found, answer.headers, None)) or 0)
-        else:
-            more = bool(self._records(found, answer.headers, None))
-        if more:
+        total = self._total
+        if number + 1 < (count(total(found)) or 0) if total is not None else self._records(found):
             return with_parameter(url, pages.query, str(pages.first + number + 1))
         self._check.finish()
         return None

@@ -20,7 +20,7 @@ import msgspec
 from bide.client.account import EXPIRED
 from bide.client.apis import GONE, NOT_FOUND, Answer, Call, Found, Seen
 from bide.client.apis.pagination import NextMissing, NextPage
-from bide.client.apis.paths import source
+from bide.client.apis.paths import Document, source
 from bide.client.apis.values import absolute
 from bide.client.http.download import MOST_PAGES, Damaged, download, expectation, write_file
 from bide.client.http.transport import LARGEST
@@ -129,7 +129,7 @@ def parts_of(seen: Seen, result: ResultTable, base: str) -> list[ResultPart]:
             Found(f.name, f.url, f.content_type, f.size, f.sha256 or None) for f in seen.record.files
         )
     if result.at is not None:
-        return _at(source(result.at)(seen.result, {}, None), base)
+        return _at(source(result.at)(Document(seen.result)), base)
     take = result.take
     if take == "auto":
         take = "files" if files and seen.result is None else "url" if seen.result_url else "value"
