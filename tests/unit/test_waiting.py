@@ -330,17 +330,33 @@ async def test_a_submission_with_a_key_is_retried_and_one_without_is_not(
             await client.submit("transcode")
 
 
+async def test_a_batch_with_a_key_is_retried_and_one_without_is_not(service: FakeService) -> None:
+    accepted = says({"jobs": [job(1, "PENDING")]})
+    service.on("POST", "/jobs/batch", fake.reset, problem(500, "internal"), accepted)
+    async with AsyncClient(service.url, timing=quick()) as client:
+        (handle,) = await client.submit_many([{"kind": "transcode"}], idempotency_key="k")
+        assert not isinstance(handle, ServiceError) and handle.id == job_id(1)
+    assert service.header("Idempotency-Key") == ['"k"'] * 3
+    service.on("POST", "/jobs/batch", fake.reset, accepted)
+    async with AsyncClient(service.url, timing=quick()) as client:
+        with pytest.raises(ServiceUnreachable):
+            await client.submit_many([{"kind": "transcode"}])
+
+
 async def test_requests_of_every_kind_use_the_budget(service: FakeService) -> None:
     service.on("POST", "/jobs", says(job(1, "PENDING")))
     service.script(1, says(job(1, "PROCESSING")))
     service.on("GET", "/queues", says({"queues": []}))
+    service.on("POST", f"/jobs/{job_id(1)}/cancel", says(job(1, "PROCESSING")))
     began = time.monotonic()
     async with AsyncClient(service.url, limit="2/1s:1", timing=Timing(5.0)) as client:
         handle = await client.submit("transcode")
         for _ in range(3):
             await handle.status()
             await client.queues()
-    assert time.monotonic() - began > 3 * 0.5 / 5.0
+            await handle.cancel()
+    assert len(service.asked) == 10
+    assert time.monotonic() - began > 0.9 * 9 * 0.5 / 5.0
 
 
 async def test_jobs_of_several_clients_are_waited_for_by_their_own(service: FakeService) -> None:

@@ -314,7 +314,7 @@ class Account:
                 raise accepted
             ref, seen, replayed = accepted
             for following in self.api.submissions.then(ref, kind, input):
-                after = await self._send_with_retries(following, safe=False)
+                after = await self.send_with_retries(following, safe=False)
                 if after.status >= 400:
                     raise self.api.reader.problem(after)
             job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
@@ -342,7 +342,7 @@ class Account:
         if lookup is None or (call := lookup.call(name)) is None:
             return name
         if name not in self._kinds:
-            answer = await self._send_with_retries(call)
+            answer = await self.send_with_retries(call)
             if answer.status >= 400:
                 raise self.api.reader.problem(answer)
             found = lookup.read(answer)
@@ -420,13 +420,13 @@ class Account:
             return
         if not job.over:
             job.requests += 1
-            self._read(job, await self._send_with_retries(self.api.calls.ask(job.ref, job.etag)))
+            self._read(job, await self.send_with_retries(self.api.calls.ask(job.ref, job.etag)))
         if job.ended:
             return
         call = self.api.calls.cancel(job.ref, job.seen.message if job.seen is not None else None)
         assert call is not None
         job.requests += 1
-        answer = await self._send_with_retries(call)
+        answer = await self.send_with_retries(call)
         try:
             outcome = self.api.cancelled(answer)
         except BadPoll as error:
@@ -448,7 +448,7 @@ class Account:
                 f"{self.api.name} cannot run a job again or delete it. Submit a new job instead"
             )
         job.requests += 1
-        answer = await self._send_with_retries(call, safe=False)
+        answer = await self.send_with_retries(call, safe=False)
         if answer.status >= 400:
             raise self.api.reader.problem(answer)
         if answer.body:
@@ -469,7 +469,7 @@ class Account:
             job.seen = msgspec.structs.replace(seen, result=seen.record.result, result_url=None)
             return job.seen.result
         job.requests += 1
-        answer = await self._send_with_retries(call, only="json")
+        answer = await self.send_with_retries(call, only="json")
         if (
             answer.status in REFUSED
             and self.api.form.result is not None
@@ -554,7 +554,7 @@ class Account:
 
     async def _page(self, job: JobState, call: Call) -> Answer:
         job.requests += 1
-        answer = await self._send_with_retries(call)
+        answer = await self.send_with_retries(call)
         if answer.status >= 400:
             raise self.api.reader.problem(answer)
         return answer
@@ -623,9 +623,10 @@ class Account:
         )
         return done.path
 
-    async def _send_with_retries(self, call: Call, safe: bool = True, only: str = "") -> Answer:
-        """Sends a request until it has an answer that no retry would change. Without `safe` it is retried only after an
-        answer that guarantees that the request had no effect."""
+    async def send_with_retries(self, call: Call, safe: bool = True, only: str = "") -> Answer:
+        """Send a request until it has an answer that no retry would change. Without `safe` it is retried only after an
+        answer that guarantees that the request had no effect.
+        """
 
         async def send() -> Answer:
             return self._raise_to_retry(await poller.sender.send(call, only), safe)

@@ -133,7 +133,8 @@ class AsyncClient(ServiceOperations):
     ) -> Sequence[JobHandle | ServiceError]:
         """Submits many jobs in few requests: returns for each, in order, its handle or the error that rejected it.
 
-        With an idempotency key the same list can be submitted again: accepted jobs are returned, not repeated.
+        With an idempotency key the client retries a failed request, and the same list can be submitted again: accepted
+        jobs are returned, not repeated.
         """
         if self._account.api.is_bide:
             return await self._submit_batches(jobs, idempotency_key)

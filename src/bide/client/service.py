@@ -123,13 +123,11 @@ class ServiceOperations:
         for batch in batches(jobs):
             done = len(outcomes)
             key = f"{idempotency_key}/{done}" if idempotency_key and done else idempotency_key
-            answer = await self._request(
-                "submit a batch",
-                "POST",
-                "/jobs/batch",
-                json={"jobs": batch},
-                headers=submission_headers(key),
+            call = self._service.call(
+                "POST", "/jobs/batch", json={"jobs": batch}, headers=submission_headers(key)
             )
+            answer = await self._account.send_with_retries(call, safe=key is not None)
+            answer.raise_for_status()
             found = [_outcome(entry) for entry in _records(answer, "jobs")]
             accepted = [one for one in found if isinstance(one, JobStatus)]
             handles = iter(await self._known_jobs(accepted))
