@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
 from bide.cli import root
+from bide.cli.wait import wait as wait_command
 from bide.client import account
 from bide.client.client import AsyncClient
-from bide.client.options import PollingOptions, check_polling
+from bide.client.ledger import WaitSettings
+from bide.client.options import ClientOptions, check_polling
 from bide.client.polling.kinds import KindStats, by_expectation
 from bide.client.polling.schedule import PollSchedule, PollSettings
+from bide.client.polling_options import POLLING_OPTIONS
 from bide.client.timing import Timing
 from bide.core.pacing.budget import Budget, Limit
 from bide.pipeline.plan.form import PollingTable
@@ -172,8 +177,22 @@ def test_a_window_is_polled_when_jobs_end_in_it() -> None:
 # --- the options
 
 
-def test_the_settings_of_a_pipeline_are_those_of_a_client() -> None:
-    assert set(PollingTable.__struct_fields__) == set(PollingOptions.__annotations__)
+def test_flags_pipelines_and_ledgers_have_the_options_and_defaults_of_a_client() -> None:
+    assert set(PollingTable.__struct_fields__) == set(POLLING_OPTIONS)
+    assert set(POLLING_OPTIONS) < set(WaitSettings.__struct_fields__)
+    assert set(POLLING_OPTIONS) < set(ClientOptions.__annotations__)
+    flags = {option.name: option for option in wait_command.params if isinstance(option, click.Option)}
+    docs = Path(__file__).parents[2] / "docs" / "reference"
+    for name, (_, option) in POLLING_OPTIONS.items():
+        assert (flags[name].help or "").startswith(option.help)
+        for page in ("pipelines.md", "python.md"):
+            lines = re.findall(rf"^\| `{name}` \|.*$", (docs / page).read_text("utf-8"), re.MULTILINE)
+            assert lines, (name, page)
+            for line in lines:
+                if option.default is not None and re.search("default:? ", line):
+                    assert re.search(rf"default:? (about )?{option.default:g}\b", line), line
+        if option.default is not None:
+            assert f"[default: {option.default:g}]" in (flags[name].help or "")
 
 
 @pytest.mark.parametrize(

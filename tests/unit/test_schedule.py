@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, Size, by_position, by_progress
+from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, by_position, by_progress
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.schedule import PollSchedule, PollSettings
 from bide.client.polling.time_queue import TimeQueue
+from bide.client.polling_options import Size
 from bide.core.pacing.budget import Budget, Limit
 from bide.core.pacing.hazard import Sketch
 

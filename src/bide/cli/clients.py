@@ -26,7 +26,8 @@ from bide.client.apis.values import without_credentials
 from bide.client.client import AsyncClient
 from bide.client.job import JobHandle
 from bide.client.ledger import ApiAddress, WaitSettings
-from bide.client.options import ClientOptions, PollingOptions
+from bide.client.options import ClientOptions
+from bide.client.polling_options import POLLING_OPTIONS
 from bide.core.errors import SetupError
 
 OWN = "bide"
@@ -264,7 +265,7 @@ class Clients:
         if saved is None:
             return self._target.options
         given = {name: value for name, value in self._target.options.items() if value is not None}
-        stored = {name: getattr(saved, name) for name in ("limit", *PollingOptions.__annotations__)}
+        stored = {name: getattr(saved, name) for name in ("limit", *POLLING_OPTIONS)}
         return cast(ClientOptions, {**stored, **given})
 
 

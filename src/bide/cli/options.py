@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
@@ -113,61 +113,33 @@ def _read_window(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 
 def timeout(help: str) -> Option[Any]:
+    from bide.client.options import LONGEST_WAIT
+
     return click.option(
         "--timeout",
         callback=_read_seconds,
         metavar="SECONDS|none",
-        help=f"{help}  [default: 604800, seven days]",
+        help=f"{help}  [default: {LONGEST_WAIT:.0f}, seven days]",
     )
 
 
 def polling(command: Command) -> Command:
-    """The options of PollingOptions."""
-    positive = click.FloatRange(min=0, min_open=True)
-    options = [
-        click.option(
-            "--price",
-            type=positive,
-            help="Seconds of delay that one request is worth. Trade-off: a higher price means fewer requests and later "
-            "news.  [default: 1]",
-        ),
-        click.option(
-            "--expect",
-            "expected",
-            callback=_read_window,
-            metavar="SECONDS|LOW-HIGH",
-            help="Seconds that a job usually takes, if you know: 120, or 15-60. Few requests are sent before that time.",
-        ),
-        click.option(
-            "--size",
-            type=click.Choice(["small", "medium", "large"]),
-            help="How large the jobs are, if you do not know how long they take. Also sets a timeout.",
-        ),
-        click.option(
-            "--first-interval",
-            type=positive,
-            help="Seconds from the start of the wait to the first poll of a job.  [default: 0 for a job that another "
-            "command submitted]",
-        ),
-        click.option(
-            "--longest-interval",
-            type=positive,
-            help="The most seconds between two polls of a job, if the limit of the API allows it.  [default: 3600]",
-        ),
-        click.option(
-            "--jitter",
-            type=click.FloatRange(0, 1),
-            help="The part by which an interval is randomly longer or shorter.  [default: 0.1]",
-        ),
-        click.option(
-            "--backoff",
-            type=click.FloatRange(1),
-            help="Poll at intervals that grow by this factor, instead of those planned from learned durations; 1 is a "
-            "fixed interval.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
+    """Add a flag for each of PollingOptions."""
+    from bide.client.polling_options import POLLING_OPTIONS
+
+    for name, (type, option) in reversed(POLLING_OPTIONS.items()):
+        choices = [value for part in get_args(type) for value in get_args(part)]
+        how: dict[str, Any] = {}
+        if name == "expected":
+            how = {"callback": _read_window, "metavar": "SECONDS|LOW-HIGH"}
+        elif choices:
+            how = {"type": click.Choice(choices)}
+        else:
+            high = None if option.high == math.inf else option.high
+            how = {"type": click.FloatRange(option.low, high, min_open=option.above)}
+        default = "" if option.default is None else f"  [default: {option.default:g}]"
+        flag = option.flag or f"--{name.replace('_', '-')}"
+        command = click.option(flag, name, help=option.help + default, **how)(command)
     return command
 
 

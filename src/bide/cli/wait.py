@@ -32,7 +32,8 @@ from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed
 from bide.client.ledger import ApiAddress, WaitSettings
 from bide.client.ledger.sqlite import SqliteLedger
-from bide.client.options import ClientOptions, PollingOptions, Timeout
+from bide.client.options import ClientOptions, Timeout
+from bide.client.polling_options import POLLING_OPTIONS
 from bide.core.errors import SetupError, WaitTimeout
 from bide.core.pacing.advice import Advice
 
@@ -129,7 +130,7 @@ def wait(
         out=None if out is None else str(out.absolute()),
         limit=options["limit"],
         timeout=timeout,
-        **{name: options[name] for name in PollingOptions.__annotations__},
+        **{name: options[name] for name in POLLING_OPTIONS},
     )
     end = EndedJobs(terminal, as_json, command)
     run = WaitRun(target, terminal, end, ledger, settings, verbose)
@@ -330,11 +331,13 @@ class WaitRun:
 
 def _flags(settings: WaitSettings, given: WaitSettings) -> list[str]:
     """The stored settings that this command uses because it does not have its own, as flags."""
-    names = {"description": "--api", "expected": "--expect"}
+    flags = {"description": "--api", "out": "--out", "limit": "--limit"}
+    flags |= {name: option.flag for name, (_, option) in POLLING_OPTIONS.items()}
     found: list[str] = []
-    for name, value in msgspec.structs.asdict(settings).items():
+    for name, flag in (flags | {"timeout": "--timeout"}).items():
+        value = getattr(settings, name)
         if value is not None and getattr(given, name) is None:
-            found += [names.get(name, f"--{name.replace('_', '-')}"), value_text(value)]
+            found += [flag or f"--{name.replace('_', '-')}", value_text(value)]
     return found
 
 

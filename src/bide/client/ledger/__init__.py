@@ -19,7 +19,7 @@ import msgspec
 
 from bide.client.apis.answers import Found, Ref
 from bide.client.apis.values import without_credentials
-from bide.client.job_state import Expected
+from bide.client.polling_options import PollingFields
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import Progress
 
@@ -79,22 +79,15 @@ class Counts(msgspec.Struct):
     failed: int = 0  # acknowledged jobs that did not succeed
 
 
-class WaitSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WaitSettings(PollingFields, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of a wait at one place, so that a later command resumes with the same ones.
 
-    It never contains a key, a header or a command. The URL is that of the place.
+    It has the fields of PollingOptions, too. It never contains a key, a header or a command. The URL is that of the place.
     """
 
     description: str | None = None  # the absolute path; None: the description comes with bide
     out: str | None = None  # the absolute path of the folder for results
     limit: str | None = None
-    price: float | None = None
-    expected: Expected | None = None
-    size: str | None = None
-    first_interval: float | None = None
-    longest_interval: float | None = None
-    jitter: float | None = None
-    backoff: float | None = None
     timeout: float | Literal["none"] | None = None  # None: the default
 
 

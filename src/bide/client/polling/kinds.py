@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from bide.client.apis import Answer, Seen
 from bide.client.apis.values import header, instant
 from bide.client.job_state import Expected
+from bide.client.polling_options import Size
 from bide.core.pacing.hazard import Sketch, SurvivalCurve
 from bide.core.pacing.plan import Plans
 
-Size = Literal["small", "medium", "large"]
 ENOUGH = 3  # ended jobs after which the durations of a kind are used
 SMALLEST_LEFT = 0.05  # seconds; a shorter rest counts as this
 LONGEST_ADVICE = 300.0  # seconds; the longest Retry-After that is obeyed

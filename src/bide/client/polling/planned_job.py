@@ -7,11 +7,11 @@ from collections.abc import Hashable
 from typing import Any
 
 from bide.client.polling.kinds import ENOUGH, SMALLEST_LEFT, KindStats, ProgressReport, by_progress
+from bide.client.polling_options import LONGEST_INTERVAL
 from bide.core.pacing.intervals import index
 from bide.core.pacing.plan import Plans
 
 FOREVER = math.inf
-LONGEST_SILENCE = 3600.0
 # A deadline adds at most URGENCY to a job's weight, and half of that URGENT_WITHIN seconds before.
 URGENCY, URGENT_WITHIN = 9.0, 60.0
 FADING = 0.9  # the weight of a percentage after the next one has arrived
@@ -61,7 +61,7 @@ class PlannedJob:
         self.number = 0  # of its entry in the queue; 0: a poll is pending; negative: removed
         self.not_before = -FOREVER
         self.shortest = 0.0
-        self.longest = LONGEST_SILENCE
+        self.longest = LONGEST_INTERVAL
         self.interval = 0.0  # with a backoff: the silence until the next poll, without jitter
         self.deadline = FOREVER
         self.report: Plans | None = None  # how accurate reports like its last one are

@@ -21,15 +21,15 @@ from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from bide.client.job_state import Expected
-from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, Size, by_expectation
-from bide.client.polling.planned_job import FOREVER, LONGEST_SILENCE, PlannedJob
+from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, by_expectation
+from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.time_queue import Queued, TimeQueue
+from bide.client.polling_options import JITTER, LONGEST_INTERVAL, Size
 from bide.core.pacing.advice import Advice, Load, advise
 from bide.core.pacing.budget import RequestBudget
 from bide.core.pacing.intervals import PRICE
 
 STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
-JITTER = 0.1  # of a silence, about
 LEAST_PRICE = 0.01  # the part of the price that is left with the most jitter
 FIRST_INTERVAL = 1.0  # seconds; of a backoff
 SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
@@ -227,7 +227,7 @@ class PollSchedule:
         job.kind.plans.sketch.survived(job.asked, job.sent)
         job.asked = job.sent
         if self._backoff is not None:
-            job.interval = min(self._longest or LONGEST_SILENCE, job.interval * self._backoff)
+            job.interval = min(self._longest or LONGEST_INTERVAL, job.interval * self._backoff)
         if report is not None:
             job.apply_report(report, self.price, job.asked, now)
         if after is not None:
@@ -323,7 +323,7 @@ class PollSchedule:
         self._push(job, due if due > job.not_before else job.not_before)
 
     def _jittered(self, interval: float) -> float:
-        longest, jitter, dice = self._longest or LONGEST_SILENCE, self._jitter, self._random()
+        longest, jitter, dice = self._longest or LONGEST_INTERVAL, self._jitter, self._random()
         if interval >= longest:
             return longest * (1.0 - jitter * dice)
         return min(longest, interval * (1.0 - jitter + 2.0 * jitter * dice))

@@ -11,8 +11,7 @@ import msgspec
 
 from bide.client.apis.form import Secret, Sources, Table
 from bide.client.job_state import Expected
-from bide.client.options import PollingOptions
-from bide.client.polling.kinds import Size
+from bide.client.polling_options import PollingFields, PollingOptions
 
 DAY = 86400.0
 
@@ -31,16 +30,8 @@ class ApiTable(Table, frozen=True, kw_only=True):
     patience: float = DAY / 4
 
 
-class PollingTable(Table, frozen=True, kw_only=True):
-    """When to poll: the same as PollingOptions of a client."""
-
-    price: float | None = None
-    expected: Expected | None = None
-    size: Size | None = None
-    first_interval: float | None = None
-    longest_interval: float | None = None
-    jitter: float | None = None
-    backoff: float | None = None
+class PollingTable(PollingFields, Table, frozen=True, kw_only=True):
+    """When to poll: the fields are PollingOptions of a client."""
 
     def options(self) -> PollingOptions:
         return cast(PollingOptions, msgspec.structs.asdict(self))
