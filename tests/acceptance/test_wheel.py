@@ -102,3 +102,11 @@ def test_a_users_file_is_checked_against_the_installed_wheel(
         'Argument 1 to "submit" of "Client" has incompatible type "int"; expected "str"' in found.stdout
     )
     assert 'Unsupported operand types for + ("str" and "int")' in found.stdout
+
+
+def test_the_module_for_javascript_is_there(installed: Installed, tmp_path: Path) -> None:
+    look = "from bide.server.http.ui import static_files; print(*sorted(static_files()))"
+    done = subprocess.run(
+        [installed.python, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert {"bide.js", "bide.d.ts"} <= set(done.stdout.split())

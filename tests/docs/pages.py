@@ -9,7 +9,9 @@
 | ```console exit=3 | the same, and the last command ends with this code |
 | ```console hour=loop | part of a transcript that an acceptance test types: `transcripts` has the rules |
 | ```json, ```toml | parsed; with a title also written |
-| ```text, ```mermaid, ```nginx | shown only |
+| ```text, ```mermaid, ```nginx, ```html | shown only |
+| ```js title="a.mjs" | written, beside an installed bide.js |
+| ```html title="a.html" | written |
 
 In what is compared, `...` or `…` stands for anything in a line, a line of only that for any lines, and a job id, an
 instant and a run of spaces for any other. `bide serve`, `bide worker`, `celery -A`, `uvicorn`, `python lms.py`,
@@ -25,7 +27,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = {"python", "console", "json", "toml", "text", "mermaid", "nginx"}
+LANGUAGES = {"python", "js", "console", "json", "toml", "text", "mermaid", "nginx", "html"}
 JOB_ID = "[0-9A-HJKMNP-TV-Z]{26}"
 INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
 _WILD = re.compile(rf"(?P<any>\.\.\.|…)|(?P<id>\b{JOB_ID}\b)|(?P<at>{INSTANT})")

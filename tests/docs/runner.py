@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.docs.pages import LANGUAGES, Block, Command, commands, fits
+from tests.docs.pages import LANGUAGES, ROOT, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell
 from tests.servers.ports import free_port
 
@@ -22,7 +22,7 @@ OTHERS = ("uvicorn", "python lms.py", "python shop.py", "python -m bide.lab.vend
 SERVERS = ("bide serve", *OTHERS, "bide worker", "celery -A")
 WORKERS = ("bide worker", "celery -A")
 # These commands would change the machine that runs the tests. NOT_RUN names the pages with them.
-OUT_OF_BOUNDS = ("pip ", "make ")
+OUT_OF_BOUNDS = ("pip ", "make ", "npm ")
 BIDE_PORT, OTHER_PORT = "8642", "8000"  # as pages write them; each run replaces them with free ones
 # The same, for pages with a database, a broker or a bucket.
 DATABASE_PORT, BROKER_PORT, STORAGE_PORT = "5432", "6379", "9000"
@@ -83,6 +83,9 @@ class Run:
             json.loads(block.text)
         elif block.language == "toml":
             tomllib.loads(block.text)
+        if block.language == "js":
+            assert block.title is not None, f"{block.place}: a js block needs a title"
+            self._install_module()
         if block.title is not None:
             self._write(block, block.title)
         elif block.language == "python":
@@ -92,6 +95,13 @@ class Run:
         elif block.words == ["output"]:
             self._compare(block, block.text, self._printed)
             self._printed = None
+
+    def _install_module(self) -> None:
+        """As `npm install` of the folder does."""
+        link = self._folder / "node_modules" / "bide"
+        if not link.exists():
+            link.parent.mkdir()
+            link.symlink_to(ROOT / "src" / "bide" / "ui")
 
     def _here(self, text: str) -> str:
         for shown, real in self._ports.items():

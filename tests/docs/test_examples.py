@@ -30,6 +30,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "docs/howto/move-an-upload-endpoint.md": {
         "$ pip install fastapi uvicorn python-multipart": "installs from the network",
     },
+    "docs/howto/javascript.md": {
+        "$ npm install ../bide/src/bide/ui": "the runner has installed it",
+    },
     "examples/video/README.md": {
         "$ pip install '.[demo]'": "installs from the network",
     },
@@ -46,7 +49,10 @@ TAKEN = {
 
 
 # Programs that a page needs and that pip does not install: where one is missing its page is skipped, and fails in the CI.
-NEEDED = {"examples/ocr/README.md": ("tesseract", "apt install tesseract-ocr")}
+NEEDED = {
+    "examples/ocr/README.md": ("tesseract", "apt install tesseract-ocr"),
+    "docs/howto/javascript.md": ("node", "apt install nodejs"),
+}
 
 
 def is_howto(page: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,11 +194,49 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
 
 
 def test_no_page_speaks_of_a_member_that_there_is_not() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in pages())
+    python = [path for path in pages() if path != REFERENCE / "javascript.md"]
+    text = "".join(path.read_text(encoding="utf-8") for path in python)
+    text = re.sub(r"^```(?:js|html).*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     of_context = {*dir(Context), "attempt", "fence", "job_id"}
     assert set(re.findall(r"\bctx\.(\w+)", text)) - of_context == set()
     assert set(re.findall(r"\bapp\.(\w+)\(", text)) - set(dir(App)) == set()
     assert set(re.findall(r"\bclient\.(\w+)\(", text)) - set(dir(Client)) == set()
+
+
+# --- JavaScript
+
+UI = SOURCE / "ui"
+
+
+def test_every_export_of_the_module_is_described_and_declared() -> None:
+    module = (UI / "bide.js").read_text(encoding="utf-8")
+    types = (UI / "bide.d.ts").read_text(encoding="utf-8")
+    kinds = r"(?:async )?(?:class|const|function)"
+    exported = set(re.findall(rf"^export {kinds}\*? (\w+)", module, flags=re.MULTILINE))
+    declared = set(re.findall(rf"^export {kinds} (\w+)", types, flags=re.MULTILINE))
+    assert exported == declared and len(exported) > 10
+    assert exported - codes(page("javascript")) == set()
+
+
+@pytest.mark.parametrize("name", ["Client", "Job", "Upload", "Budget"])
+def test_every_member_of_the_module_is_described_and_declared(name: str) -> None:
+    module = (UI / "bide.js").read_text(encoding="utf-8")
+    types = (UI / "bide.d.ts").read_text(encoding="utf-8")
+    (body,) = re.findall(rf"^export class {name} {{$(.*?)^}}$", module, flags=re.DOTALL | re.MULTILINE)
+    (declaration,) = re.findall(
+        rf"^export class {name}(?:<[^>]*>)? {{$(.*?)^}}$", types, flags=re.DOTALL | re.MULTILINE
+    )
+    methods = re.findall(r"^  (?:async )?(?:get )?\*?(\w+)\(", body, flags=re.MULTILINE)
+    fields = re.findall(r"^    this\.(\w+) = ", body, flags=re.MULTILINE)
+    known = set(re.findall(r"^  (?:readonly )?(\w+)[:<(]", declaration, flags=re.MULTILINE))
+    inner = {"Client": {"hold"}, "Job": {"path", "update"}}.get(name, set())
+    members = {*methods, *fields} - inner - {"constructor"}
+    assert members == known - {"constructor"}
+    assert members - codes(page("javascript")) == set()
+
+
+def test_the_npm_package_has_the_version_of_bide() -> None:
+    assert json.loads((UI / "package.json").read_text(encoding="utf-8"))["version"] == bide.__version__
 
 
 # --- settings

@@ -26,6 +26,7 @@ from bide.server.http import (
     results,
     submit,
     tus,
+    ui,
     uploads,
     websocket,
 )
@@ -59,6 +60,7 @@ class HttpApp:
             *self.health.operations,
             *self.metrics.operations,
             *problems.OPERATIONS,
+            *ui.OPERATIONS,
         ]
         self.operations += docs.operations(self.operations, components.registry)
         self._find = Router(self.operations).find

@@ -16,8 +16,8 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS"))  # methods that change nothing
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _REQUEST_HEADERS = (
-    b"Authorization, Content-Type, Content-Disposition, Idempotency-Key, If-Match, If-None-Match, Prefer, Range, "
-    b"Repr-Digest, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, "
+    b"Authorization, Content-Type, Content-Disposition, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, "
+    b"Prefer, Range, Repr-Digest, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, Upload-Length, "
     b"Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Request-ID, X-Requested-With, traceparent"
 )
 _EXPOSED_HEADERS = (
