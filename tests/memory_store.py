@@ -15,14 +15,26 @@ from bide.core.wire.http import Event
 from bide.server.store import (
     BY_CONTENT,
     ClaimRequest,
+    EventFilter,
     Filter,
     InputFile,
+    LogPage,
     OnEvents,
+    OnLog,
     OnReset,
     OnWork,
     QueueState,
 )
-from bide.server.store.transaction import Due, Key, RowChanges, TextTable, Transaction, encode, ready
+from bide.server.store.transaction import (
+    LASTING,
+    Due,
+    Key,
+    RowChanges,
+    TextTable,
+    Transaction,
+    encode,
+    ready,
+)
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
 from bide.server.store.writer import WriteOperation
 from bide.server.upload_record import Upload, UploadStatus
@@ -41,7 +53,11 @@ class Tables:
         self.uploads: dict[str, Upload] = {}
         self.uses: set[tuple[str, str]] = set()  # upload, job
         self.paused: set[str] = set()
-        self.texts: dict[tuple[TextTable, str], str] = {("identity", ""): "memory"}
+        self.texts: dict[tuple[TextTable, str], str] = {
+            ("identity", ""): "memory",
+            ("log", "epoch"): "m1",
+            ("log", "floor"): "0",
+        }
         self.events: list[Event] = []
         self.numbers = 0  # of events; a number is used once
         self.woken = 0.0  # jobs that are due until then have been reported
@@ -107,8 +123,12 @@ class MemoryTransaction(Transaction):
         woken = {(job.queue, job.kind) for due, job in dues if since < due <= self.now}
         return woken, min((due for due, _ in dues if due > self.now), default=None)
 
-    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[Job]:
         tables = self.tables
+        old = [e for e in tables.events if e.type in LASTING and e.at <= tombstones]
+        if old:
+            tables.texts["log", "floor"] = str(old[-1].id)
+            tables.events = [event for event in tables.events if event not in old]
         tables.tombstones = {i: at for i, at in tables.tombstones.items() if at > tombstones}
         for key, (_, job_id, at) in list(tables.keys.items()):
             job = tables.jobs.get(job_id)
@@ -116,7 +136,7 @@ class MemoryTransaction(Transaction):
             if ended is not None and ended <= keys:
                 del tables.keys[key]
         expired = [
-            (job.id, job.tenant)
+            job
             for job in tables.jobs.values()
             if job.expires_at is not None and job.expires_at <= self.now and not self._is_needed(job)
         ]
@@ -128,8 +148,8 @@ class MemoryTransaction(Transaction):
 
     def write(self, changes: RowChanges) -> None:
         tables = self.tables
-        for job_id, _ in changes.removed:
-            self._delete(job_id)
+        for removed in changes.removed:
+            self._delete(removed.id)
         for new in changes.new:
             if new.job.id in tables.jobs:
                 raise KeyError(f"job {new.job.id} exists already")
@@ -177,7 +197,9 @@ class MemoryStore(TransactionalStore):
         super().__init__(clock)
         self._tables = tables
 
-    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
+    async def connect(
+        self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset, on_log: OnLog
+    ) -> None:
         pass
 
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
@@ -203,9 +225,19 @@ class MemoryStore(TransactionalStore):
         found = [job for job in self._tables.jobs.values() if matches(job)]
         return sorted(found, key=lambda job: job.id, reverse=True)[: filter.limit]
 
-    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
-        found = [e for e in self._tables.events if e.id > after and job_id in (None, e.job_id)]
-        return found[:limit]
+    async def read_log(self, filter: EventFilter) -> LogPage:
+        def matches(event: Event) -> bool:
+            return (
+                event.tenant == filter.tenant
+                and filter.after < event.id <= (event.id if filter.until is None else filter.until)
+                and (not filter.jobs or event.job_id in filter.jobs)
+                and (not filter.types or event.type in filter.types)
+            )
+
+        tables = self._tables
+        found = [event for event in tables.events if matches(event)]
+        state = await self.texts("log")
+        return LogPage(state["epoch"], int(state["floor"]), tables.numbers, found[: filter.limit])
 
     async def input(self, job_id: str) -> bytes:
         return self._tables.inputs.get(job_id, (b"null", ()))[0]

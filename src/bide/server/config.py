@@ -99,6 +99,11 @@ class UploadConfig:
 
 
 @dataclass(frozen=True)
+class EventsConfig:
+    buffer: int = 1000  # events that wait for a slow listener; with more, the service disconnects it
+
+
+@dataclass(frozen=True)
 class UpkeepConfig:
     interval: float = 1.0
     tombstones: float = 30 * 86400.0  # seconds for which the URL of a purged job returns 410
@@ -118,4 +123,5 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     uploads: UploadConfig = field(default_factory=UploadConfig)
+    events: EventsConfig = field(default_factory=EventsConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

@@ -23,6 +23,7 @@ from bide.server.config import Config
 from bide.server.engine import Engine
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
+from bide.server.events.broadcaster import Broadcaster
 from bide.server.http import Components
 from bide.server.http.app import HttpApp
 from bide.server.intake import Intake
@@ -66,7 +67,17 @@ def assemble(
     blobs = blobs_of(config)
     notify = Notifier()
     estimates = Estimates()
-    progress = _progress(config, notify.notify, notify.has_subscribers)
+    events = Broadcaster(store)
+
+    def on_progress(job_id: str) -> None:
+        notify.notify(job_id)
+        events.progress(job_id)
+
+    progress = events.progress_source = _progress(
+        config,
+        on_progress,
+        lambda job_id: notify.has_subscribers(job_id) or events.has_subscribers(job_id),
+    )
     embedded = config.engine.name == "embedded"
     if engine is None:
         engine = (
@@ -108,6 +119,7 @@ def assemble(
         fleet=engine,
         intake=intake,
         notify=notify,
+        events=events,
         estimates=estimates,
         progress=progress,
         uploads=uploads,
@@ -118,6 +130,7 @@ def assemble(
         store=store,
         blobs=blobs,
         notify=notify,
+        events=events,
         estimates=estimates,
         progress=progress,
         engine=engine,
@@ -204,6 +217,7 @@ class Service:
     store: Store
     blobs: Blobs
     notify: Notifier
+    events: Broadcaster
     estimates: Estimates
     progress: ProgressPublisher
     engine: Engine
@@ -217,7 +231,7 @@ class Service:
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:
-            await self.store.open(self.on_events, self.engine.hint, self._reset)
+            await self.store.open(self.on_events, self.engine.hint, self._reset, self.events.on_log)
             try:
                 await self._begin()
             except BaseException:
@@ -253,6 +267,7 @@ class Service:
         self.intake.stop()
         await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
         self.notify.close()
+        self.events.close()
 
     async def close(self) -> None:
         """Closes the store and the other components. Call it after the last request."""

@@ -54,7 +54,7 @@ class DataFolder:
     def _own(self) -> set[Path]:
         """All paths that bide creates in it."""
         database = [self.database.with_name(self.database.name + end) for end in ("", "-wal", "-shm")]
-        others = [self.path / name for name in ("lock", "replica", "workers")]
+        others = [self.path / name for name in ("lock", "replica", "workers", "events.mark")]
         return {*database, *others, self.blobs, self.work, self.uploads}
 
     @property

@@ -138,7 +138,7 @@ class Service:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Service]:
-        await self.store.open(self.parts.on_events)
+        await self.store.open(self.parts.on_events, on_log=self.parts.events.on_log)
         self.uploads.open("here")
         try:
             yield self

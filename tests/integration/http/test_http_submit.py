@@ -209,7 +209,7 @@ async def test_the_key_of_a_deleted_job_is_gone(service: Service) -> None:
     await service.call("DELETE", f"/jobs/{made['jobId']}")
     again = await service.call("POST", "/jobs/batch", json=batch, headers=headers)
     assert [job["status"] for job in again.json()["jobs"]] == [410]
-    assert await service.events() == before
+    assert await service.events() == before + 1, "only that the second job was deleted"
 
 
 async def test_a_number_beyond_floats_can_be_compared_too(service: Service) -> None:

@@ -94,19 +94,22 @@ class JobStatus(msgspec.Struct, rename="camel", kw_only=True):
     log: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
+EventType = Literal["status", "step", "log", "output", "deleted", "queue"]
+
+
 class Event(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of the event log; ids are in commit order."""
+    """One entry of the event log; ids are in commit order. An event of a queue has no job: its `job_id` is empty."""
 
     id: int
     job_id: str
-    type: Literal["status", "step", "log"]
+    type: EventType
     at: float
     job: dict[str, Any]
     tenant: str = "-"
 
 
-def facts(job: Job) -> dict[str, Any]:
-    """Return the fields of a job that an event contains."""
+def facts(job: Job, type_: EventType = "status") -> dict[str, Any]:
+    """Return the fields of a job that an event of this type contains."""
     known: dict[str, Any] = {
         "kind": job.kind,
         "queue": job.queue,
@@ -116,6 +119,11 @@ def facts(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "fence": job.fence,
     }
+    if type_ in ("output", "deleted"):
+        # There are many events of output, and a deleted job has no future.
+        if job.labels:
+            known["labels"] = job.labels
+        return known
     # The first event always has them, so that a reader can tell a job without labels from an event of an older version.
     if job.labels or job.version == 1:
         known["labels"] = job.labels

@@ -12,6 +12,7 @@ from bide.server.blobs import Blobs
 from bide.server.config import Config
 from bide.server.engine import Fleet, WorkListener
 from bide.server.estimates import Estimates
+from bide.server.events.broadcaster import Broadcaster
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
@@ -40,6 +41,7 @@ class Components:
     fleet: Fleet
     intake: Intake
     notify: Notifier
+    events: Broadcaster
     estimates: Estimates
     progress: ProgressPublisher
     uploads: UploadService

@@ -165,6 +165,11 @@ class Metrics:
         yield GaugeMetricFamily(
             "bide_long_polls", "Requests that wait for a job.", value=self._components.notify.waiting
         )
+        yield GaugeMetricFamily(
+            "bide_event_streams",
+            "Open event streams, and requests that wait for an event.",
+            value=self._components.events.subscriptions,
+        )
 
 
 def _of_durations(

@@ -10,7 +10,8 @@ Rules that `bide.testing.store` checks for every store:
    passes to the next submission of that content if its job failed or was cancelled.
 3. Every change goes through `core.jobs.state_machine.advance` on the stored row, in one transaction with its event and its
    effects on other jobs.
-4. Event ids are unique and in commit order, across restarts too.
+4. Event ids are unique and in commit order, across restarts too. If that cannot be guaranteed, for example because a
+   backup was restored, the epoch changes. The events of a job are removed with it, except `deleted`.
 5. `now()` is the only clock of leases, due times and deadlines. It always advances.
 6. Calls of one process are executed in the order of the calls. A write is queued when the call returns, before its future
    is awaited. So a claim right after an insert sees the new job.
@@ -35,6 +36,8 @@ STEPS_WITH_CLAIM = 1024 * 1024  # bytes
 OnEvents = Callable[[Sequence[Event]], None]
 OnWork = Callable[[str, str], None]  # called with a queue and a kind
 OnReset = Callable[[], None]
+# Called with the epoch, the number up to which all events have been delivered, and the events.
+OnLog = Callable[[str, int, Sequence[Event]], None]
 
 
 class StoreUnavailable(SetupError):
@@ -144,6 +147,31 @@ class Filter(msgspec.Struct, frozen=True):
     limit: int = 50
 
 
+class EventFilter(msgspec.Struct, frozen=True):
+    """Selects events of one tenant, in the order of their numbers."""
+
+    tenant: str = "-"
+    after: int = 0
+    until: int | None = None  # up to and including this number
+    jobs: tuple[str, ...] = ()  # empty: of all jobs
+    types: tuple[str, ...] = ()  # empty: of all types
+    limit: int = 1000
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    """Events, and the state of the log before they were read. A number identifies an event within an epoch.
+
+    `last` is not smaller than any number that was used, of any tenant. `floor` is the greatest number of an event that was
+    removed after the time for which the removal of a job stays in the log. A reader of all jobs that has not seen it has a
+    gap.
+    """
+
+    epoch: str
+    floor: int
+    last: int
+    events: list[Event]
+
+
 class QueueState(msgspec.Struct, frozen=True):
     name: str
     paused: bool = False
@@ -242,6 +270,12 @@ class JobStore(Protocol):
         """
         ...
 
+    def emit(self, job_id: str, owner: str, fence: int, chunks: Sequence[Any]) -> Awaitable[bool]:
+        """Append chunks to the job's output, one `output` event each. Return whether this attempt still holds the job;
+        otherwise nothing is stored. A chunk is anything that msgspec encodes as JSON.
+        """
+        ...
+
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]: ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]: ...
@@ -266,7 +300,13 @@ class JobStore(Protocol):
 class EventLog(Protocol):
     """Reads the numbered events."""
 
-    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
+    async def read_log(self, filter: EventFilter) -> LogPage:
+        """The selected events, and the state of the log. The events that are visible are a prefix of the log."""
+        ...
+
+    async def events(
+        self, after: int = 0, job_id: str | None = None, limit: int = 1000, *, tenant: str = "-"
+    ) -> list[Event]:
         """The events with a number greater than `after`, of all jobs or of one job, in order."""
         ...
 
@@ -400,13 +440,19 @@ class Store(JobStore, EventLog, UpkeepStore, UploadRecords, Protocol):
     """The whole store of one service."""
 
     async def open(
-        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
+        self,
+        on_events: OnEvents,
+        on_work: OnWork | None = None,
+        on_reset: OnReset | None = None,
+        on_log: OnLog | None = None,
     ) -> None:
         """Open, migrate and check the store. `on_events` gets every event once, after its commit, on the event loop.
 
-        The events of other processes arrive later than their own, so read `events` for all of them in order. `on_work`
-        is called for new jobs of other processes. `on_reset` is called when anything may have changed: after a failover
-        to a standby that had not received the last events, and when the response to a commit was lost.
+        The events of other processes arrive later there than their own. `on_log` gets the events of all processes in the
+        order of their numbers, a little later: first without events, for the epoch and the last number at the start, and
+        again without events when the epoch changes. `on_work` is called for new jobs of other processes.
+        `on_reset` is called when anything may have changed: after a failover to a standby that had not received the last
+        events, and when the response to a commit was lost.
         """
         ...
 

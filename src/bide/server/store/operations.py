@@ -308,6 +308,21 @@ def log(tx: Transaction, job_id: str, owner: str, fence: int, lines: Sequence[di
             tx.add_event(job, "log", {"log": text, "loggedAt": line.get("at", tx.now)})
 
 
+def emit(tx: Transaction, job_id: str, owner: str, fence: int, chunks: Sequence[Any]) -> bool:
+    job = tx.job(job_id)
+    if job is None or (job.owner, job.fence) != (owner, fence):
+        return False
+    for chunk in chunks:
+        tx.add_event(job, "output", {"output": chunk})
+    return True
+
+
+def pause(tx: Transaction, queue: str, paused: bool) -> None:
+    if (queue in tx.paused(sure=True)) != paused:
+        tx.pause(queue, paused)
+        tx.add_queue_event(queue, paused)
+
+
 def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused | Missing:
     job = tx.job(job_id)
     if job is None:
@@ -326,5 +341,5 @@ def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused |
         running = tx.job(child.job_id)
         if running is not None and not running.status.terminal:
             apply(tx, cancel(running))
-    tx.remove(job_id, job.tenant)
+    tx.remove(job)
     return job

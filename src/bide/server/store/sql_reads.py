@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from bide.core.jobs.record import Job
-from bide.core.wire.http import Event
-from bide.server.store import Filter, Missing, UploadBytes, upload_rows
+from bide.server.store import EventFilter, Filter, LogPage, Missing, UploadBytes, upload_rows
 from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
 from bide.server.store.transaction import TextTable
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
@@ -28,6 +27,7 @@ _UNUSED = (
 _TEXTS: dict[TextTable, str] = {
     "identity": "SELECT '', CAST(id AS TEXT) FROM store_id",
     "durations": "SELECT kind, sketch FROM durations",
+    "log": "SELECT name, text FROM log_state",
     "workers": "SELECT name, state FROM workers WHERE seen_at > ? ORDER BY name",
 }
 
@@ -40,6 +40,10 @@ class SqlReads(TransactionalStore):
         """The rows of a query, which has a `?` per value. `reads` is how much it reads: a few rows by their key, a page of
         up to a thousand rows along an index, or perhaps the whole table.
         """
+
+    @abstractmethod
+    async def last_number(self) -> int:
+        """The greatest number of an event that was used."""
 
     @abstractmethod
     def has_label(self, name: str, value: str) -> Condition:
@@ -79,13 +83,21 @@ class SqlReads(TransactionalStore):
         rows = await self.rows(sql, (job_id, name))
         return rows[0][0].encode() if rows else None
 
-    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
-        conditions: list[Condition] = [("id > ?", [after])]
-        if job_id is not None:
-            conditions.append(("job_id = ?", [job_id]))
-        where, values = _where(conditions)
+    async def read_log(self, filter: EventFilter) -> LogPage:
+        state = await self.texts("log")
+        last = await self.last_number()
+        conditions: list[Condition] = [("tenant = ? AND id > ?", [filter.tenant, filter.after])]
+        if filter.until is not None:
+            conditions.append(("id <= ?", [filter.until]))
+        for column, values in (("job_id", filter.jobs), ("type", filter.types)):
+            if len(values) == 1:
+                conditions.append((f"{column} = ?", values))
+            elif values:
+                conditions.append((f"{column} IN ({_marks(values)})", values))
+        where, found = _where(conditions)
         sql = f"SELECT {EVENT_COLUMNS} FROM events {where} ORDER BY id LIMIT ?"
-        return [event_of(row) for row in await self.rows(sql, [*values, limit], reads="page")]
+        rows = await self.rows(sql, [*found, filter.limit], reads="page") if filter.limit else []
+        return LogPage(state["epoch"], int(state["floor"]), last, [event_of(row) for row in rows])
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         return await self._known("jobs", ids)

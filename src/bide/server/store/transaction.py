@@ -14,16 +14,17 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.jobs.record import Job
-from bide.core.wire.http import Event, facts
+from bide.core.wire.http import Event, EventType, facts
 from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob
 from bide.server.upload_record import Upload
 
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
 Key = tuple[str, str, str]  # tenant, kind, idempotency key
-TextTable = Literal["identity", "durations", "workers"]
+TextTable = Literal["identity", "durations", "workers", "log"]
 # Seconds in which a client repeats the last request of an upload whose response was lost. If the upload were gone, the
 # client would send the file again, and create a second job.
 REPEAT_TIME = 60.0
+LASTING = ("deleted", "queue")  # types of events that are not removed with a job
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _read_files = msgspec.json.Decoder(tuple[InputFile, ...])
 
@@ -62,10 +63,10 @@ class KeyRow(msgspec.Struct, frozen=True):
 class RowChanges(msgspec.Struct, frozen=True):
     """Rows to write, in the order of the fields."""
 
-    # (id, tenant) of removed jobs: delete their rows from all tables, also their events, and write a tombstone. Of their
+    # Removed jobs: delete their rows from all tables, also their earlier events, and write a tombstone. Of their
     # keys, delete those that start with BY_CONTENT. The others stay until `expire` deletes them, so store with them when the
     # job ended: its `finished_at`, or `now` if it has none.
-    removed: Sequence[tuple[str, str]] = ()
+    removed: Sequence[Job] = ()
     new: Sequence[NewJob] = ()  # raise if the id exists
     uploads: Sequence[Upload] = ()  # new and changed ones
     # Write tombstones. Uses by jobs that have ended may remain; they are deleted with their job.
@@ -110,7 +111,7 @@ class Transaction(ABC):
         # What is not in the tables yet.
         self._stored: dict[str, Job] = {}  # changed jobs as they are in the table
         self._new: dict[str, NewJob] = {}
-        self._removed: dict[str, str] = {}  # tenants by job
+        self._removed: dict[str, Job] = {}
         self._touched: set[str] = set()  # uploads that differ from the table
         self._uses: list[tuple[str, str, str]] = []
         self._removed_uses: list[tuple[str, str]] = []
@@ -169,10 +170,11 @@ class Transaction(ABC):
         """
 
     @abstractmethod
-    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
-        """Delete the tombstones that are not newer than `tombstones`, and the keys whose job ended at `keys` or earlier.
-        Return (id, tenant) of up to `limit` jobs whose `expires_at` is `now` or earlier, without those whose parent exists
-        and is not DONE. The caller removes them.
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[Job]:
+        """Delete the tombstones and the events of the types LASTING that are not newer than `tombstones`, and the keys whose
+        job ended at `keys` or earlier. Set the text `floor` of the table `log` to the greatest number of such an event.
+        Return up to `limit` jobs whose `expires_at` is `now` or earlier, without those whose parent exists and is not
+        DONE. The caller removes them.
         """
 
     @abstractmethod
@@ -242,8 +244,8 @@ class Transaction(ABC):
         self._check = False
         return changes
 
-    def _take_removed(self) -> Sequence[tuple[str, str]]:
-        removed = list(self._removed.items())
+    def _take_removed(self) -> Sequence[Job]:
+        removed = list(self._removed.values())
         self._removed.clear()
         return removed
 
@@ -287,13 +289,16 @@ class Transaction(ABC):
             self._stored.setdefault(after.id, before)
         self._jobs[after.id] = after
 
-    def remove(self, job_id: str, tenant: str) -> None:
+    def remove(self, job: Job) -> None:
+        job_id = job.id
+        # Their rows are written last, so they would stay.
+        self.events = [event for event in self.events if event.job_id != job_id]
         self._new.pop(job_id, None)
         self._stored.pop(job_id, None)
         self._changed_files.pop(job_id, None)
         self._jobs[job_id] = None
         self._gone.add(job_id)
-        self._removed[job_id] = tenant
+        self._removed[job_id] = job
         for step in [step for step in self._steps if step[0] == job_id]:
             del self._steps[step]
         for key, row in self._unwritten_keys.items():
@@ -304,6 +309,7 @@ class Transaction(ABC):
             if first == job_id and key[2].startswith(BY_CONTENT):
                 del self._keys[key]
                 self._unwritten_keys.pop(key, None)
+        self.add_event(job, "deleted")
 
     def was_removed(self, removed_id: str) -> bool:
         return removed_id in self._gone or self.read_tombstone(removed_id)
@@ -354,9 +360,9 @@ class Transaction(ABC):
         self.flush()
         self._keys.clear()
         expired = self.expire(tombstones, keys, limit)
-        for job_id, tenant in expired:
-            self.remove(job_id, tenant)
-        return [job_id for job_id, _ in expired]
+        for job in expired:
+            self.remove(job)
+        return [job.id for job in expired]
 
     def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
         """The results of the job's steps, as many as fit into `limit` bytes."""
@@ -423,10 +429,12 @@ class Transaction(ABC):
 
     # --- events
 
-    def add_event(
-        self, job: Job, type_: Literal["status", "step", "log"], more: dict[str, Any] | None = None
-    ) -> None:
-        known = facts(job)
+    def add_event(self, job: Job, type_: EventType, more: dict[str, Any] | None = None) -> None:
+        known = facts(job, type_)
         if more:
             known.update(more)
         self.events.append(Event(self.number(), job.id, type_, self.now, known, job.tenant))
+
+    def add_queue_event(self, queue: str, paused: bool) -> None:
+        known = {"queue": queue, "paused": paused}
+        self.events.append(Event(self.number(), "", "queue", self.now, known))

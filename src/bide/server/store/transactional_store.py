@@ -27,12 +27,15 @@ from bide.server.store import (
     Claim,
     ClaimRequest,
     CompletedUploads,
+    EventFilter,
     Filter,
     Insertion,
+    LogPage,
     LostAndLate,
     Missing,
     NewJob,
     OnEvents,
+    OnLog,
     OnReset,
     OnWork,
     QueueState,
@@ -78,9 +81,12 @@ class TransactionalStore(ABC):
     # --- implemented by each backend
 
     @abstractmethod
-    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
+    async def connect(
+        self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset, on_log: OnLog
+    ) -> None:
         """Open, migrate and check the database. A backend that several processes share delivers their events and work from
-        now on. Raises SetupError if the database cannot be used.
+        now on, and overrides `own_events`, because only it knows the order of all events. Raises
+        SetupError if the database cannot be used.
         """
 
     @abstractmethod
@@ -99,8 +105,8 @@ class TransactionalStore(ABC):
         """The selected jobs, newest first."""
 
     @abstractmethod
-    async def events(self, after: int = 0, job_id: str | None = None, limit: int = 1000) -> list[Event]:
-        """The events with a number greater than `after`, of all jobs or of one job, in order."""
+    async def read_log(self, filter: EventFilter) -> LogPage:
+        """The selected events in order, and the state of the log, which was read before them."""
 
     @abstractmethod
     async def input(self, job_id: str) -> bytes:
@@ -123,16 +129,35 @@ class TransactionalStore(ABC):
     @abstractmethod
     async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
         """The rows of a small table: texts by name. Of `workers`, only those that were written after `since`. `identity` has
-        one row, which is created with the database.
+        one row, which is created with the database. `log` has the rows `epoch`, a short random text that is created with
+        the database, and `floor`.
         """
 
     # --- beginning and end
 
     async def open(
-        self, on_events: OnEvents, on_work: OnWork | None = None, on_reset: OnReset | None = None
+        self,
+        on_events: OnEvents,
+        on_work: OnWork | None = None,
+        on_reset: OnReset | None = None,
+        on_log: OnLog | None = None,
     ) -> None:
-        await self.connect(on_events, on_work or _ignore_work, on_reset or _ignore_reset)
-        self._writer = GroupCommitWriter(self.transact, on_events, self._timeouts)
+        follow = on_log or _ignore_log
+        await self.connect(on_events, on_work or _ignore_work, on_reset or _ignore_reset, follow)
+        self._writer = GroupCommitWriter(
+            self.transact, await self.own_events(on_events, follow), self._timeouts
+        )
+
+    async def own_events(self, on_events: OnEvents, on_log: OnLog) -> OnEvents:
+        """What the writer calls with the events of its commits. If this is the only process, these are all events."""
+        state = await self.read_log(EventFilter(limit=1))
+        on_log(state.epoch, state.last, ())
+
+        def deliver(events: Sequence[Event]) -> None:
+            on_events(events)
+            on_log(state.epoch, events[-1].id, events)
+
+        return deliver
 
     async def close(self) -> None:
         await self._writer.close()
@@ -183,6 +208,11 @@ class TransactionalStore(ABC):
             lambda tx: operations.log(tx, job_id, owner, fence, lines), jobs=[job_id]
         )
 
+    def emit(self, job_id: str, owner: str, fence: int, chunks: Sequence[Any]) -> Awaitable[bool]:
+        return self._writer.submit(
+            lambda tx: operations.emit(tx, job_id, owner, fence, chunks), jobs=[job_id]
+        )
+
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
         return self._writer.submit(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
 
@@ -200,7 +230,13 @@ class TransactionalStore(ABC):
         return None if result is None else bytes(result)
 
     def pause(self, queue: str, paused: bool) -> Awaitable[None]:
-        return self._writer.submit(lambda tx: tx.pause(queue, paused))
+        return self._writer.submit(lambda tx: operations.pause(tx, queue, paused))
+
+    async def events(
+        self, after: int = 0, job_id: str | None = None, limit: int = 1000, *, tenant: str = "-"
+    ) -> list[Event]:
+        jobs = () if job_id is None else (job_id,)
+        return (await self.read_log(EventFilter(tenant, after, jobs=jobs, limit=limit))).events
 
     # --- upkeep
 
@@ -386,4 +422,8 @@ def _ignore_work(queue: str, kind: str) -> None:
 
 
 def _ignore_reset() -> None:
+    pass
+
+
+def _ignore_log(epoch: str, last: int, events: Sequence[Event]) -> None:
     pass

@@ -15,9 +15,10 @@ import asyncio
 import http
 import logging
 import re
-from collections.abc import Coroutine, Generator, MutableMapping
+from collections.abc import Coroutine, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from bide.server.http.continuation import finish
 from bide.server.http.request import STREAM
 
 if TYPE_CHECKING:
@@ -305,29 +306,4 @@ def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> a
         waiting = work.send(None)
     except StopIteration:
         return None
-    return loop.create_task(_continue(work, waiting))
-
-
-async def _continue(work: Coroutine[Any, Any, None], waiting: Any) -> None:
-    await _Continuation(work, waiting)
-
-
-class _Continuation:
-    """Continues a coroutine that has started and waits for `waiting`."""
-
-    def __init__(self, work: Coroutine[Any, Any, None], waiting: Any) -> None:
-        self._work = work
-        self._waiting = waiting
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        work, waiting = self._work, self._waiting
-        try:
-            while True:
-                try:
-                    value = yield waiting
-                except BaseException as error:
-                    waiting = work.throw(error)
-                else:
-                    waiting = work.send(value)
-        except StopIteration:
-            return
+    return loop.create_task(finish(work, waiting))

@@ -6,7 +6,9 @@ import asyncio
 
 import msgspec
 
+from bide.core.jobs.record import Status
 from bide.core.jobs.state_machine import FailedForNow, StepKept, StepStarted
+from bide.server.store import EventFilter
 from bide.testing.store.harness import OOPS, StoreHarness
 
 
@@ -91,7 +93,7 @@ class Events:
         await harness.store.delete(job.id)
         await harness.reopen()
         await harness.put()
-        assert [e.id > last for e in await harness.store.events()] == [True]
+        assert [e.id > last for e in await harness.store.events()] == [True, True]
 
     async def test_the_holder_of_a_job_can_log_and_nobody_else(self, harness: StoreHarness) -> None:
         job = await harness.run()
@@ -101,3 +103,116 @@ class Events:
         lines = [e.job["log"] for e in await harness.store.events() if e.type == "log"]
         assert lines == [{"message": "one"}, {"message": "two"}]
         assert (await harness.get(job.id)).version == job.version
+
+    async def test_the_holder_of_a_job_can_emit_output_and_nobody_else(
+        self, harness: StoreHarness
+    ) -> None:
+        job = await harness.run()
+        chunks = ["a", {"b": [1, None]}, 3]
+        assert await harness.store.emit(job.id, "worker", 1, chunks)
+        assert not await harness.store.emit(job.id, "worker", 7, ["stale"])
+        assert not await harness.store.emit(job.id, "another", 1, ["stranger"])
+        assert not await harness.store.emit("unknown", "worker", 1, ["nowhere"])
+        page = await harness.store.read_log(EventFilter(jobs=(job.id,), types=("output",)))
+        assert [e.job["output"] for e in page.events] == chunks
+        assert {(e.job["attempt"], e.job["run"], e.job["kind"]) for e in page.events} == {(1, 1, "work")}
+        assert (await harness.get(job.id)).version == job.version
+        await harness.succeed(job)
+        assert not await harness.store.emit(job.id, "worker", 1, ["late"])
+
+    async def test_output_is_in_the_order_of_the_calls(self, harness: StoreHarness) -> None:
+        job = await harness.run()
+        writes = [harness.store.emit(job.id, "worker", 1, [n, -n]) for n in range(20)]
+        assert all(await asyncio.gather(*writes))
+        events = await harness.store.events(job_id=job.id)
+        output = [e.job["output"] for e in events if e.type == "output"]
+        assert output == [chunk for n in range(20) for chunk in (n, -n)]
+
+    async def test_a_page_has_the_events_of_its_tenant_jobs_and_types(
+        self, harness: StoreHarness
+    ) -> None:
+        one = await harness.run()
+        two = await harness.put(tenant="other")
+        three = await harness.put(queue="quiet")
+        await harness.store.log(one.id, "worker", 1, [{"message": "hello"}])
+        read = harness.store.read_log
+        ours = await read(EventFilter())
+        assert [e.job_id for e in ours.events] == [one.id, one.id, three.id, one.id]
+        assert [e.job_id for e in (await read(EventFilter("other"))).events] == [two.id]
+        assert (await read(EventFilter(jobs=(two.id,)))).events == []
+        both = await read(EventFilter(jobs=(one.id, three.id), types=("log", "status")))
+        assert both.events == ours.events
+        (line,) = (await read(EventFilter(jobs=(one.id,), types=("log",)))).events
+        assert line == ours.events[-1]
+        second = ours.events[1].id
+        assert (await read(EventFilter(until=second))).events == ours.events[:2]
+        assert (await read(EventFilter(after=second, limit=1))).events == ours.events[2:3]
+        empty = await read(EventFilter(after=second, limit=0))
+        assert (empty.events, empty.epoch, empty.floor) == ([], ours.epoch, 0)
+        assert empty.last >= ours.events[-1].id
+
+    async def test_the_tail_has_all_events_in_order(self, harness: StoreHarness) -> None:
+        jobs = await asyncio.gather(*(harness.put() for _ in range(20)))
+        await harness.claim(limit=10)
+        await harness.store.delete(jobs[-1].id)
+        await harness.store.pause("default", True)
+        last = (await harness.store.events())[-1].id
+        await harness.followed_to(last)
+        numbers = [event.id for event in harness.tail]
+        assert numbers == sorted(set(numbers))
+        assert [event.type for event in harness.tail][-2:] == ["deleted", "queue"]
+        kept = {event.id for event in await harness.store.events()}
+        assert kept < set(numbers), "the events of the deleted job are only in the tail"
+        assert len(set(harness.epochs)) == 1
+
+    async def test_the_epoch_stays_when_the_store_is_reopened(self, harness: StoreHarness) -> None:
+        await harness.put()
+        epoch = (await harness.store.read_log(EventFilter())).epoch
+        assert epoch.isalnum()
+        await harness.reopen()
+        assert (await harness.store.read_log(EventFilter())).epoch == epoch
+        assert set(harness.epochs) == {epoch}
+
+    async def test_pausing_a_queue_is_an_event_if_it_changes_something(
+        self, harness: StoreHarness
+    ) -> None:
+        for paused in (False, True, True, False):
+            await harness.store.pause("video", paused)
+        events = await harness.store.events()
+        facts = [{"queue": "video", "paused": paused} for paused in (True, False)]
+        assert [(e.type, e.job_id, e.job) for e in events] == [("queue", "", fact) for fact in facts]
+
+    async def test_a_deleted_job_leaves_only_an_event_about_it(self, harness: StoreHarness) -> None:
+        job = await harness.put(labels={"of": "ann"}, run_at=harness.clock.now() + 60)
+        await harness.store.delete(job.id)
+        (event,) = await harness.store.events(job_id=job.id)
+        assert (event.type, event.job["status"], event.job["labels"]) == (
+            "deleted",
+            Status.PENDING,
+            {"of": "ann"},
+        )
+
+    async def test_a_job_that_is_stored_and_deleted_in_one_commit_leaves_one_event(
+        self, harness: StoreHarness
+    ) -> None:
+        new = harness.new()
+        await asyncio.gather(harness.store.insert([new]), harness.store.delete(new.job.id))
+        assert [e.type for e in await harness.store.events()] == ["deleted"]
+
+    async def test_events_about_removed_jobs_are_kept_as_long_as_tombstones(
+        self, harness: StoreHarness
+    ) -> None:
+        job = await harness.put(keep=10.0)
+        await harness.succeed(await harness.take(job.id))
+        harness.clock.advance(11)
+        removed, _ = await harness.store.purge(tombstones=100.0, keys=100.0)
+        assert removed == [job.id]
+        (event,) = await harness.store.events()
+        assert (event.type, event.job["status"]) == ("deleted", Status.DONE)
+        harness.clock.advance(99)
+        await harness.store.purge(tombstones=100.0, keys=100.0)
+        assert await harness.store.events() == [event]
+        harness.clock.advance(2)
+        await harness.store.purge(tombstones=100.0, keys=100.0)
+        page = await harness.store.read_log(EventFilter())
+        assert (page.events, page.floor) == ([], event.id)

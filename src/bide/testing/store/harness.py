@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -28,10 +29,13 @@ class StoreHarness:
         self._numbers = count(1)
         self.clock = clock
         self.published: list[Event] = []
+        self.tail: list[Event] = []
+        self.epochs: list[str] = []
+        self._followed = asyncio.Event()
         self.store = make()
 
     async def open(self) -> None:
-        await self.store.open(self._publish)
+        await self.store.open(self._publish, on_log=self._follow)
 
     async def reopen(self) -> None:
         """Reopen the store, as another process would."""
@@ -41,6 +45,19 @@ class StoreHarness:
 
     def _publish(self, events: Sequence[Event]) -> None:
         self.published.extend(events)
+
+    def _follow(self, epoch: str, last: int, events: Sequence[Event]) -> None:
+        assert not events or events[-1].id <= last
+        self.epochs.append(epoch)
+        self.tail.extend(events)
+        self._followed.set()
+
+    async def followed_to(self, number: int) -> None:
+        """Wait until the tail has the event with this number."""
+        async with asyncio.timeout(5):
+            while not self.tail or self.tail[-1].id < number:
+                self._followed.clear()
+                await self._followed.wait()
 
     def new(
         self,

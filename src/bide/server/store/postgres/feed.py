@@ -8,6 +8,8 @@
 4. If the database has lost events that were delivered before (a standby that lagged behind was promoted), the feed clears
    the caches, calls `on_reset` and continues from the current end of the log.
 5. The ping also reads the database's time, which is the store's clock.
+6. The tail gets the events of all processes in order, own ones too. It begins again with a new epoch if the numbers may
+   name other events than before.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import secrets
 import time
 from collections.abc import Sequence
 from typing import Any, cast
@@ -23,9 +26,11 @@ from typing import Any, cast
 import psycopg
 
 from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
-from bide.server.store import OnEvents, OnReset, OnWork
+from bide.core.wire.http import Event
+from bide.server.store import OnEvents, OnLog, OnReset, OnWork
 from bide.server.store.postgres.cache import PostgresCache
-from bide.server.store.postgres.server import PostgresServer
+from bide.server.store.postgres.log_tail import LogTail
+from bide.server.store.postgres.server import NUMBERING, PostgresServer
 from bide.server.store.rows import EVENT_COLUMNS, event_of
 
 log = logging.getLogger("bide.store")
@@ -34,12 +39,22 @@ ALIVE = 2.5
 RECONNECT_AFTER = 0.5
 PAGE = 1000
 _TIME = "SELECT extract(epoch FROM clock_timestamp())::float8, (SELECT at FROM events ORDER BY id DESC LIMIT 1)"
-_LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
+LAST_NUMBER = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
 _TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _EVENTS = (
     f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND id <= %s AND origin <> %s "
     "ORDER BY id LIMIT %s"
 )
+_ALL_EVENTS = f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"
+_SETTLED = f"SELECT pg_advisory_xact_lock_shared({NUMBERING}, hashtext(current_schema()))"
+_EPOCH = "SELECT text FROM log_state WHERE name = 'epoch'"
+_FIRST_TIMELINE = "INSERT INTO log_state (name, text) VALUES ('timeline', %s) ON CONFLICT DO NOTHING"
+# Only one of several processes begins the new epoch: the others wait for its row, and then find it changed.
+_ON_NEW_TIMELINE = (
+    "WITH moved AS (UPDATE log_state SET text = %s WHERE name = 'timeline' AND text <> %s RETURNING 1) "
+    "UPDATE log_state SET text = %s WHERE name = 'epoch' AND EXISTS (SELECT 1 FROM moved)"
+)
+_AFTER_LOSS = "UPDATE log_state SET text = %s WHERE name = 'epoch' AND text = %s"
 
 
 class DatabaseClock(CatchUpClock):
@@ -79,6 +94,7 @@ class ChangeFeed:
         on_events: OnEvents,
         on_work: OnWork,
         on_reset: OnReset,
+        on_log: OnLog,
     ) -> None:
         self._server = server
         self._cache = cache
@@ -87,6 +103,7 @@ class ChangeFeed:
         self._on_events = on_events
         self._on_work = on_work
         self._on_reset = on_reset
+        self.tail = LogTail(on_log)
         self._last = -1  # the number of the last delivered event; -1 before the first connection
         self._timeline: str | None = None  # of the server's write-ahead log; None: unknown
 
@@ -141,11 +158,17 @@ class ChangeFeed:
 
     async def _catch_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> None:
         """Deliver the events that were missed while the feed was disconnected."""
-        (last,) = cast(Any, await (await connection.execute(_LAST)).fetchone())
+        async with connection.transaction():
+            # After the commit of the transaction that is using the sequence, whose notification may have been missed.
+            await connection.execute(_SETTLED.encode())
+            (last,) = cast(Any, await (await connection.execute(LAST_NUMBER)).fetchone())
         another = await self._on_another_timeline(connection)
+        shrunk = last < self._last
+        epoch = await self._read_epoch(connection, lost=shrunk)
         if self._last < 0:
             self._last = last
-        elif another or last < self._last:
+            self.tail.restart(epoch, last)
+        elif another or shrunk:
             log.warning(
                 "%s is another server than before, or was restored: the last event was %d and is %d now. "
                 "The caches are cleared",
@@ -157,6 +180,42 @@ class ChangeFeed:
             self._cache.forget_all()
             self._on_reset()
         await self._deliver(connection, last)
+        if epoch != self.tail.epoch:
+            self.tail.restart(epoch, last)
+        else:
+            await self._read_tail(connection, last)
+
+    async def _read_epoch(
+        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], *, lost: bool = False
+    ) -> str:
+        """The epoch of the log, after a new one has begun if the server has another timeline than the log, or has `lost`
+        events.
+        """
+        new = secrets.token_hex(4)
+        try:
+            if self._timeline is not None:
+                await connection.execute(_FIRST_TIMELINE, (self._timeline,))
+                await connection.execute(_ON_NEW_TIMELINE, (self._timeline, self._timeline, new))
+            if lost:
+                await connection.execute(_AFTER_LOSS, (new, self.tail.epoch))
+        except psycopg.Error:
+            if connection.closed:
+                raise
+            log.warning("the epoch of the event log cannot be written", exc_info=True)
+        (epoch,) = cast(Any, await (await connection.execute(_EPOCH)).fetchone())
+        return str(epoch)
+
+    async def _read_tail(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], last: int) -> None:
+        """Deliver the events of all processes up to the number `last` to the tail."""
+        found: list[Event] = []
+        after = self.tail.last
+        while after < last:
+            rows = await (await connection.execute(_ALL_EVENTS.encode(), (after, last, PAGE))).fetchall()
+            page = [event_of(row) for row in rows]
+            found += page
+            after = page[-1].id if len(page) == PAGE else last
+        if last > self.tail.last:
+            self.tail.skip_to(last, found)
 
     async def _on_another_timeline(self, connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> bool:
         """Whether a standby was promoted, or a backup restored, since the last check. Its log may have reached the last
@@ -190,27 +249,45 @@ class ChangeFeed:
         if clock is not None:
             clock.measured(now, started, newest)
         self._cache.fresh_until = pinged_at + ALIVE
+        if (overdue := self.tail.overdue) is not None:
+            await self._read_tail(connection, overdue)
 
     async def _handle_notifications(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], notes: Sequence[str]
     ) -> None:
         last, others = self._last, False
+        ranges: list[tuple[int, int, bool]] = []
         for note in notes:
             code, origin, *rest = note.split(" ")
             own = origin == self._origin
             if code == "e":
-                last = max(last, int(rest[1]))
+                first, until = int(rest[0]), int(rest[1])
+                last = max(last, until)
                 others = others or not own
+                ranges.append((first, until, own))
             elif code == "x" and not own:
                 self._forget(rest[0].split(","))
             elif code == "p" and not own:
                 self._cache.pauses += 1
-        if others:
-            await self._deliver(connection, last)
+            elif code == "n":
+                ranges.clear()
+                self.tail.restart(await self._read_epoch(connection), last)
+        found = await self._deliver(connection, last) if others else []
         self._last = last
+        begin = 0
+        for first, until, own in ranges:
+            end = begin
+            while end < len(found) and found[end].id <= until:
+                end += 1
+            self.tail.add_range(first, until, None if own else found[begin:end])
+            begin = end
+        self.tail.deliver()
 
-    async def _deliver(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], last: int) -> None:
-        """Deliver the events of other processes up to the number `last`."""
+    async def _deliver(
+        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], last: int
+    ) -> list[Event]:
+        """Deliver the events of other processes up to the number `last`, and return them."""
+        delivered: list[Event] = []
         while self._last < last:
             found = await connection.execute(_EVENTS.encode(), (self._last, last, self._origin, PAGE))
             events = [event_of(row) for row in await found.fetchall()]
@@ -218,6 +295,7 @@ class ChangeFeed:
             self._forget([event.job_id for event in events])
             if not events:
                 continue
+            delivered += events
             self._on_events(events)
             # Report new jobs of other processes, because this process may have a free worker.
             for queue, kind in {
@@ -228,6 +306,7 @@ class ChangeFeed:
                 and event.job.get("due", 1e18) <= event.at
             }:
                 self._on_work(queue, kind)
+        return delivered
 
     def _forget(self, job_ids: Sequence[str]) -> None:
         self._cache.forget(job_ids)

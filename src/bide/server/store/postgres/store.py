@@ -32,12 +32,13 @@ from bide.server.store import (
     LostAndLate,
     Missing,
     OnEvents,
+    OnLog,
     OnReset,
     OnWork,
     QueueState,
 )
 from bide.server.store.postgres.cache import PostgresCache
-from bide.server.store.postgres.feed import ChangeFeed, DatabaseClock
+from bide.server.store.postgres.feed import LAST_NUMBER, ChangeFeed, DatabaseClock
 from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery
 from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
@@ -123,12 +124,14 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
 
     # --- beginning and end
 
-    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
+    async def connect(
+        self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset, on_log: OnLog
+    ) -> None:
         await asyncio.to_thread(prepare, self.server)
         loop = asyncio.get_running_loop()
         follow = WorkerFeed if self._held_only else ChangeFeed
         self._feed = follow(
-            self.server, self._cache, self._clock, self._origin, on_events, on_work, on_reset
+            self.server, self._cache, self._clock, self._origin, on_events, on_work, on_reset, on_log
         )
         try:
             await self._feed.open()
@@ -152,6 +155,17 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         unknown = f"It is unknown whether this was stored: {self.server.shown} does not answer. {FROZEN}"
         self._timeouts = Timeouts(WRITE_TIMEOUT, unknown)
 
+    async def own_events(self, on_events: OnEvents, on_log: OnLog) -> OnEvents:
+        if self._held_only:
+            return on_events
+        tail = self._feed.tail
+
+        def deliver(events: Sequence[Event]) -> None:
+            on_events(events)
+            tail.add_own(events)
+
+        return deliver
+
     async def disconnect(self) -> None:
         await asyncio.to_thread(self._session.close)
         await self._feed.close()
@@ -172,6 +186,10 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
 
     async def rows(self, sql: str, values: Sequence[Any] = (), *, reads: Reads = "row") -> Rows:
         return await self._reads.rows(sql.replace("?", "%s"), values, long=reads != "row")
+
+    async def last_number(self) -> int:
+        ((last,),) = await self._reads.rows(LAST_NUMBER)
+        return int(last)
 
     def has_label(self, name: str, value: str) -> Condition:
         return "tags IS NOT NULL AND tags @> ?", [[tag(name, value)]]

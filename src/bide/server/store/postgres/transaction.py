@@ -150,6 +150,14 @@ _END_OF_USES = (
     "DELETE FROM upload_uses u USING unnest(%s::text[], %s::text[]) AS n(upload_id, job_id) "
     "WHERE u.upload_id = n.upload_id AND u.job_id = n.job_id"
 )
+_END_OF_EVENTS = (
+    "DELETE FROM events e USING unnest(%s::text[], %s::text[]) AS n(tenant, job_id) "
+    "WHERE e.tenant = n.tenant AND e.job_id = n.job_id"
+)
+_PUT_LOG = (
+    "INSERT INTO log_state (name, text) SELECT name, text FROM json_to_recordset(%s::json) AS n(name text, text text) "
+    "ON CONFLICT (name) DO UPDATE SET text = excluded.text"
+)
 _PUT_DURATIONS = (
     "INSERT INTO durations (tenant, kind, sketch) SELECT '-', name, text "
     "FROM json_to_recordset(%s::json) AS n(name text, text text) "
@@ -183,11 +191,18 @@ _WAKE = (
 _NEXT_DUE = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
 # A child job stays after its retention while its parent may need its result, in a later run too.
 _EXPIRED = (
-    "SELECT id, tenant FROM jobs WHERE expires_at <= %s AND NOT EXISTS (SELECT 1 FROM jobs p "
+    f"SELECT {COLUMNS} FROM jobs WHERE expires_at <= %s AND NOT EXISTS (SELECT 1 FROM jobs p "
     "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
 )
 _OLD_TOMBSTONES = (
     "DELETE FROM tombstones WHERE ctid = ANY(ARRAY(SELECT ctid FROM tombstones WHERE at <= %s LIMIT %s))"
+)
+# The condition on the type is that of the partial index.
+_OLD_EVENTS = (
+    "WITH old AS (DELETE FROM events WHERE ctid = ANY(ARRAY(SELECT ctid FROM events "
+    "WHERE type IN ('deleted', 'queue') AND at <= %s ORDER BY at LIMIT %s)) RETURNING id) "
+    "UPDATE log_state SET text = (SELECT greatest(max(id), text::bigint)::text FROM old) "
+    "WHERE name = 'floor' AND EXISTS (SELECT 1 FROM old)"
 )
 # Removes the keys of jobs that ended long enough ago. `at` is the time from which a key is checked again.
 _OLD_KEYS = (
@@ -344,11 +359,14 @@ class PostgresTransaction(Transaction):
         row = self.execute(_NEXT_DUE).fetchone()
         return {(queue, kind) for queue, kind in woken}, None if row is None else row[0]
 
-    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[Job]:
         self.execute(_OLD_TOMBSTONES, (tombstones, max(limit, BATCH)))
+        self.execute(_OLD_EVENTS, (tombstones, max(limit, BATCH)))
         self.execute(_OLD_KEYS, (keys, max(limit, BATCH), self.now, keys, keys))
         self._used.clear()  # some of them may have been removed
-        return [(job_id, tenant) for job_id, tenant in self.execute(_EXPIRED, (self.now, limit))]
+        expired = [job_of(row) for row in self.execute(_EXPIRED, (self.now, limit))]
+        self._known.update((job.id, job) for job in expired)
+        return expired
 
     # --- writes
 
@@ -359,9 +377,9 @@ class PostgresTransaction(Transaction):
             self._held_elsewhere.add(after.id)
         super().change(before, after)
 
-    def remove(self, job_id: str, tenant: str) -> None:
-        self._changed.add(job_id)
-        super().remove(job_id, tenant)
+    def remove(self, job: Job) -> None:
+        self._changed.add(job.id)
+        super().remove(job)
 
     def lost(self, job_id: str, fence: int) -> None:
         if self._cache.own.get(job_id) == fence:  # not a later claim of the same job
@@ -436,19 +454,23 @@ class PostgresTransaction(Transaction):
         if replaced:
             yield _REPLACED_KEYS, (_json((*_KEY, "replaces"), replaced), len(replaced))
 
-    def _deletions(self, removed: Sequence[tuple[str, str]]) -> Iterator[Statement]:
-        ids, tenants = [job_id for job_id, _ in removed], [tenant for _, tenant in removed]
+    def _deletions(self, removed: Sequence[Job]) -> Iterator[Statement]:
+        ids, tenants = [job.id for job in removed], [job.tenant for job in removed]
         yield _END_OF_KEYS, (self.now, ids)
         yield "DELETE FROM keys WHERE job_id = ANY(%s) AND starts_with(key, %s)", (ids, BY_CONTENT)
         yield "DELETE FROM jobs WHERE id = ANY(%s)", (ids,)
-        for table in ("inputs", "steps", "events", "upload_uses"):
+        for table in ("inputs", "steps", "upload_uses"):
             yield f"DELETE FROM {table} WHERE job_id = ANY(%s)", (ids,)
+        yield _END_OF_EVENTS, (tenants, ids)
         yield _TOMBSTONES, (self.now, ids, tenants)
 
     def _texts_of(self, changes: RowChanges) -> Iterator[Statement]:
         durations = [(name, text) for table, name, text in changes.texts if table == "durations"]
         if durations:
             yield _PUT_DURATIONS, (_json(_TEXT, durations),)
+        log_state = [(name, text) for table, name, text in changes.texts if table == "log"]
+        if log_state:
+            yield _PUT_LOG, (_json(_TEXT, log_state),)
         workers = [(name, text) for table, name, text in changes.texts if table == "workers"]
         if workers:
             live = [(name, state) for name, state in workers if state is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import shutil
 import sqlite3
 from pathlib import Path
@@ -103,6 +104,13 @@ class SqliteFile:
 
     def _read_only(self) -> contextlib.closing[sqlite3.Connection]:
         return contextlib.closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True))
+
+
+def new_epoch(connection: sqlite3.Connection) -> str:
+    """Begin a new epoch of the event log."""
+    epoch = secrets.token_hex(4)
+    connection.execute("UPDATE log_state SET text = ? WHERE name = 'epoch'", (epoch,))
+    return epoch
 
 
 def explain(error: sqlite3.Error, path: Path) -> str | None:

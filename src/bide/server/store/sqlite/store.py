@@ -27,10 +27,19 @@ from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event
-from bide.server.store import Missing, OnEvents, OnReset, OnWork, QueueState, StoreUnavailable
+from bide.server.store import (
+    Missing,
+    OnEvents,
+    OnLog,
+    OnReset,
+    OnWork,
+    QueueState,
+    StoreUnavailable,
+)
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.sql_reads import Condition, Reads, Rows, SqlReads
-from bide.server.store.sqlite.file import connect, explain, prepare
+from bide.server.store.sqlite.file import connect, explain, new_epoch, prepare
+from bide.server.store.sqlite.log_mark import MARK, LogMark
 from bide.server.store.sqlite.transaction import (
     BY_ID,
     BY_TOMBSTONE,
@@ -61,12 +70,28 @@ class SqliteStore(SqlReads):
 
     # --- beginning and end
 
-    async def connect(self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset) -> None:
+    async def connect(
+        self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset, on_log: OnLog
+    ) -> None:
         await asyncio.to_thread(prepare, self.path)
         self._reader = connect(self.path)
         self.now = self._monotonic_clock().now
         await asyncio.to_thread(self._cache.load, self._reader, self.now())
         self._connection = connect(self.path)
+        self._mark = LogMark(self.path.with_name(MARK))
+        if self._mark.number > self._last_event:
+            log.warning(
+                "the event log ends at number %d, but an earlier one ended at %d: an older copy of the database was "
+                "restored. Listeners start again",
+                self._last_event,
+                self._mark.number,
+            )
+            new_epoch(self._connection)
+        self._mark.write(self._last_event)
+
+    @property
+    def _last_event(self) -> int:
+        return self._cache.last_event or 0
 
     def _monotonic_clock(self) -> Clock:
         """The system clock; or a slower one, while the system clock is behind the newest event because it was set back."""
@@ -95,6 +120,7 @@ class SqliteStore(SqlReads):
         return clock
 
     async def disconnect(self) -> None:
+        self._mark.close()
         self._connection.close()
         self._reader.close()
 
@@ -118,6 +144,8 @@ class SqliteStore(SqlReads):
                 self._raise_explained(error)
             raise
         tx.committed()
+        if tx.events:
+            self._mark.write(self._last_event)
         return results, tx.events
 
     def renew(
@@ -180,6 +208,9 @@ class SqliteStore(SqlReads):
         except sqlite3.DatabaseError as error:  # damaged, or no file descriptor for it
             self._raise_explained(error)
             raise
+
+    async def last_number(self) -> int:
+        return self._last_event
 
     def has_label(self, name: str, value: str) -> Condition:
         has = "EXISTS (SELECT 1 FROM json_each(labels) l WHERE l.key = ? AND l.value = ?)"

@@ -71,6 +71,9 @@ _PUT_DURATIONS = (
     "INSERT INTO durations (tenant, kind, sketch) VALUES ('-', ?, ?) "
     "ON CONFLICT DO UPDATE SET sketch = excluded.sketch"
 )
+_PUT_LOG = "INSERT OR REPLACE INTO log_state (name, text) VALUES (?, ?)"
+# The condition on the type is that of the partial index.
+_OLD_EVENTS = "DELETE FROM events WHERE type IN ('deleted', 'queue') AND at <= ? RETURNING id"
 _USER = (
     "SELECT u.job_id FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = ? "
     "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?) LIMIT 1"
@@ -80,7 +83,7 @@ _DUE = "ready = 0 AND due <= ?"
 _NEXT_DUE = "SELECT min(due) FROM jobs WHERE ready = 0 AND due IS NOT NULL"
 # A child job stays after its retention while its parent may need its result, in a later run too.
 _EXPIRED = (
-    "SELECT id, tenant FROM jobs WHERE expires_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs p "
+    f"SELECT {COLUMNS} FROM jobs WHERE expires_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs p "
     "WHERE p.id = jobs.parent AND p.status <> 'DONE') LIMIT ?"
 )
 _TOMBSTONE = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
@@ -202,8 +205,11 @@ class SqliteTransaction(Transaction):
         (following,) = self._execute(_NEXT_DUE).fetchone()
         return pairs, following
 
-    def expire(self, tombstones: float, keys: float, limit: int) -> list[tuple[str, str]]:
+    def expire(self, tombstones: float, keys: float, limit: int) -> list[Job]:
         self._execute("DELETE FROM tombstones WHERE at <= ?", (tombstones,))
+        old = self._execute(_OLD_EVENTS, (tombstones,)).fetchall()
+        if old:
+            self._execute(_PUT_LOG, ("floor", str(max(number for (number,) in old))))
         # `at` is the time from which a key is checked again.
         for *key, job_id, finished_at in self._execute(
             _OLD_KEYS, (keys, max(limit, EXPIRED_KEYS))
@@ -213,7 +219,7 @@ class SqliteTransaction(Transaction):
             else:
                 at = self.now if finished_at is None else finished_at
                 self._execute(f"UPDATE keys SET at = ? WHERE {_THIS_KEY}", (at, *key))
-        return self._execute(_EXPIRED, (self.now, limit)).fetchall()
+        return [job_of(row) for row in self._execute(_EXPIRED, (self.now, limit))]
 
     # --- writes
 
@@ -223,8 +229,8 @@ class SqliteTransaction(Transaction):
 
     def write(self, changes: RowChanges) -> None:
         execute, now = self._execute, self.now
-        for job_id, tenant in changes.removed:
-            self._delete(job_id, tenant)
+        for removed in changes.removed:
+            self._delete(removed)
         for new in changes.new:
             job = new.job
             execute(_INSERT, (*values_of(job), ready(job, now)))
@@ -246,8 +252,8 @@ class SqliteTransaction(Transaction):
         for queue, paused in changes.paused:
             execute(_PAUSE, (queue, paused))
         for table, name, text in changes.texts:
-            assert table == "durations", table  # there are no workers, and the identity does not change
-            execute(_PUT_DURATIONS, (name, text))
+            # There are no workers, and the identity does not change.
+            execute(_PUT_LOG if table == "log" else _PUT_DURATIONS, (name, text))
         if changes.check:
             execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (now,))
 
@@ -260,15 +266,17 @@ class SqliteTransaction(Transaction):
         if changes.removed_uses:
             self._executemany(_END_OF_USE, changes.removed_uses)
 
-    def _delete(self, job_id: str, tenant: str) -> None:
+    def _delete(self, job: Job) -> None:
+        job_id = job.id
         self._execute(_END_OF_KEY, (job_id, self.now, job_id))
         self._execute(_END_OF_CONTENT_KEY, (job_id, BY_CONTENT))
         row = self._execute("DELETE FROM jobs WHERE id = ? RETURNING queue, due", (job_id,)).fetchone()
         if row is not None and row[1] is not None:
             self._moves.append((row[0], row[1], None))
-        for table in ("inputs", "steps", "events", "upload_uses"):
+        self._execute("DELETE FROM events WHERE tenant = ? AND job_id = ?", (job.tenant, job_id))
+        for table in ("inputs", "steps", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
-        self._execute(_TOMBSTONE, (job_id, tenant, self.now))
+        self._execute(_TOMBSTONE, (job_id, job.tenant, self.now))
 
     def _save(self, before: Job, after: Job) -> None:
         """Write a changed job, conditional on the version and fence that were read."""

@@ -1,0 +1,149 @@
+"""The wire form of the event log: cursors, events as JSON, and Server-Sent Events.
+
+1. A cursor is `E-N`: the epoch of the numbering, and the number of an event in it.
+2. An event is rendered once for all its receivers.
+3. `progress` has no id, because it is not in the log. So a reconnecting listener continues after the last event of the log.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+import msgspec
+
+from bide.core.clock import render_instant
+from bide.core.errors import BadCursor
+from bide.core.jobs.record import TERMINAL, Job, Progress
+from bide.core.wire.http import Event, EventType
+
+SSE_TYPE = "text/event-stream"
+CURSOR_PATTERN = "[0-9a-z]{1,16}-(0|[1-9][0-9]{0,17})"
+LOG_TYPES: tuple[str, ...] = get_args(EventType)
+ALL_TYPES = frozenset({*LOG_TYPES, "progress"})
+COMMENT = b":\n\n"  # keeps a connection open
+_CURSOR = re.compile(CURSOR_PATTERN)
+_TERMINAL = frozenset(status.value for status in TERMINAL)
+_INSTANTS = ("due", "nextAttemptAt", "loggedAt")
+encode = msgspec.json.Encoder().encode
+
+
+class EventCursor(msgspec.Struct, frozen=True):
+    """The place after an event. Number 0 is the begin of the log."""
+
+    epoch: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.number}"
+
+
+def read_event_cursor(text: str) -> EventCursor:
+    """Read a cursor; BadCursor if the text is not one."""
+    if _CURSOR.fullmatch(text) is None:
+        raise BadCursor(f"{text[:50]!r} is not the id of an event, nor `next` of an earlier response")
+    epoch, _, number = text.partition("-")
+    return EventCursor(epoch, int(number))
+
+
+class WireEvent(msgspec.Struct, rename="camel", kw_only=True):
+    """An event. `id` is its cursor; `progress` has none. `jobId` is null for an event of a queue."""
+
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    job_id: str | None
+    type: str
+    at: str
+    job: dict[str, Any]
+
+
+class EventMessage:
+    """An event on its way to its receivers. `number` is 0 for `progress`."""
+
+    __slots__ = ("_json", "_sse", "epoch", "event")
+
+    def __init__(self, event: Event, epoch: str) -> None:
+        self.event = event
+        self.epoch = epoch
+        self._json: bytes | None = None
+        self._sse: bytes | None = None
+
+    @property
+    def number(self) -> int:
+        return self.event.id
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    @property
+    def is_progress(self) -> bool:
+        return not self.event.id
+
+    @property
+    def ends(self) -> bool:
+        """Whether no event of the job follows, unless it is retried."""
+        event = self.event
+        return event.type == "deleted" or (event.type == "status" and event.job["status"] in _TERMINAL)
+
+    @property
+    def cursor(self) -> EventCursor:
+        return EventCursor(self.epoch, self.event.id)
+
+    def wire(self) -> WireEvent:
+        event = self.event
+        facts = event.job
+        if any(name in facts for name in _INSTANTS):
+            facts = dict(facts)
+            for name in _INSTANTS:
+                if name in facts:
+                    facts[name] = render_instant(facts[name])
+        return WireEvent(
+            id=f"{self.epoch}-{event.id}" if event.id else msgspec.UNSET,
+            job_id=event.job_id or None,
+            type=event.type if event.id else "progress",
+            at=render_instant(event.at),
+            job=facts,
+        )
+
+    @property
+    def json(self) -> bytes:
+        if self._json is None:
+            self._json = encode(self.wire())
+        return self._json
+
+    @property
+    def sse(self) -> bytes:
+        if self._sse is None:
+            event = self.event
+            if event.id:
+                head = b"event: %b\nid: %b-%d\ndata: " % (
+                    event.type.encode(),
+                    self.epoch.encode(),
+                    event.id,
+                )
+            else:
+                head = b"event: progress\ndata: "
+            self._sse = head + self.json + b"\n\n"
+        return self._sse
+
+
+def progress_message(job: Job, progress: Progress, at: float) -> EventMessage:
+    """The message of a running job's progress."""
+    facts: dict[str, Any] = {
+        "kind": job.kind,
+        "queue": job.queue,
+        "status": job.status,
+        "version": job.version,
+        "run": job.run,
+        "attempt": job.attempt,
+        "progress": progress,
+    }
+    if job.labels:
+        facts["labels"] = job.labels
+    return EventMessage(Event(0, job.id, "status", at, facts, job.tenant), "")
+
+
+def render_sse(name: str, data: bytes, cursor: EventCursor | None = None) -> bytes:
+    """A Server-Sent Event. `data` is JSON, which has no line breaks."""
+    id_ = b"" if cursor is None else b"id: %b\n" % str(cursor).encode()
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), id_, data)

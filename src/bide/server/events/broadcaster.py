@@ -1,0 +1,335 @@
+"""Delivers committed events to subscribers, first from the log and then as they happen.
+
+1. A subscriber gets each selected event once, in the order of the numbers, beginning after its cursor.
+2. The cost of an event depends on the number of subscribers that select it, not on the number of all subscribers.
+3. The broadcaster never waits for a subscriber. The events of one commit are delivered to it together.
+4. Progress is delivered at most every PROGRESS_INTERVAL seconds per job, the latest only. All other events are delivered.
+5. When the epoch changes, every subscriber restarts: numbers that it knows may name other events now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from bide.core.jobs.record import Job
+from bide.core.wire.events import EventCursor, EventMessage, progress_message
+from bide.core.wire.http import Event
+from bide.server.events.selection import EventSelection, SelectionIndex
+from bide.server.progress.publisher import ProgressPublisher
+from bide.server.store import EventFilter, EventLog, JobStore, LogPage, Missing
+
+log = logging.getLogger("bide.events")
+PAGE = 250  # events per read; the embedded store reads on the event loop
+NEAR = (
+    2000  # a subscriber that is closer than this to the end of the log waits for the events that follow
+)
+MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
+PROGRESS_INTERVAL = 0.25
+KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called
+
+
+_COURSE = ("status", "deleted")  # the types of events that begin and end a job
+
+
+class LogReader(JobStore, EventLog, Protocol):
+    """What the broadcaster needs of the store."""
+
+
+class Subscriber(Protocol):
+    """Receives events. The broadcaster calls it on the event loop, and the methods must not block."""
+
+    def deliver(self, messages: Sequence[EventMessage]) -> None:
+        """Events of one commit, or progress."""
+        ...
+
+    def keep_alive(self) -> None:
+        """There was no event for KEEP_ALIVE seconds."""
+        ...
+
+    def restart(self) -> None:
+        """The epoch has changed, so the subscriber must read the current state again."""
+        ...
+
+    def stop(self) -> None:
+        """The service stops."""
+        ...
+
+
+class EventSubscription:
+    """A subscriber and its place in the log. Use it as a context manager.
+
+    The subscriber of one job gets the events that begin and end it, whatever types it selects.
+
+    `position` is the number after which it continues. `version`: changes of the job up to this version are known already,
+    because the subscriber has read the job; for a subscription to one job.
+    """
+
+    def __init__(
+        self, broadcaster: Broadcaster, selection: EventSelection, subscriber: Subscriber
+    ) -> None:
+        self._broadcaster = broadcaster
+        self.selection = selection
+        self.subscriber = subscriber
+        self.position = 0
+        self.version = 0
+        self.one_job = len(selection.jobs) == 1
+        self.delivered_at = 0.0
+        self.epoch = broadcaster.epoch
+        self._listening = False
+        self._waiting: list[EventMessage] | None = None  # while it still reads the log
+        self._overflowed = False
+        self.batch: list[EventMessage] = []  # of the current commit
+
+    def __enter__(self) -> EventSubscription:
+        self._broadcaster.add(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop_listening()
+        self._broadcaster.discard(self)
+
+    def begin(self, position: int, version: int = 0) -> None:
+        """Continue after this number, in the current epoch."""
+        self._stop_listening()
+        self.epoch = self._broadcaster.epoch
+        self.position, self.version = position, version
+
+    def wants(self, message: EventMessage) -> bool:
+        """Whether an event that matches the selection is delivered."""
+        event = message.event
+        if message.is_progress:
+            return "progress" in self.selection.types
+        if event.id <= self.position:
+            return False
+        if event.type not in self.selection.types and not (self.one_job and event.type in _COURSE):
+            return False
+        return not (
+            self.version and event.type in ("status", "step") and event.job["version"] <= self.version
+        )
+
+    def push(self, message: EventMessage) -> bool:
+        """Take an event of a commit. Return whether it must be delivered at the end of the commit."""
+        waiting = self._waiting
+        if waiting is None:
+            self.batch.append(message)
+            return len(self.batch) == 1
+        if not message.is_progress:
+            if len(waiting) < MAX_WAITING:
+                waiting.append(message)
+            else:
+                self._overflowed = True
+        return False
+
+    def flush(self) -> None:
+        messages, self.batch = self.batch, []
+        if messages[-1].number:
+            self.position = messages[-1].number
+        self.subscriber.deliver(messages)
+
+    async def history(self) -> AsyncIterator[list[EventMessage]]:
+        """The events from the log. When the iteration has ended, later ones are delivered to the subscriber, unless the
+        epoch has changed.
+        """
+        broadcaster = self._broadcaster
+        while broadcaster.epoch == self.epoch:
+            end = broadcaster.last
+            if end - self.position > NEAR:
+                async for page in self.read(until=end):
+                    yield page
+                continue
+            self._waiting, self._overflowed = [], False
+            self._listen()
+            async for page in self.read(until=end):
+                yield page
+            while self._waiting and not self._overflowed:
+                messages, self._waiting = self._waiting, []
+                self.position = max(self.position, messages[-1].number)
+                yield messages
+            if self._overflowed:
+                self._stop_listening()
+                continue
+            self._waiting = None
+            if self.one_job:
+                broadcaster.progress(*self.selection.jobs)
+            return
+
+    async def read(
+        self, size: int = PAGE, until: int | None = None
+    ) -> AsyncIterator[list[EventMessage]]:
+        """The events of the log up to this number, or up to its end now, in pages of up to `size`."""
+        # Without `until`, events that other processes have just committed may be among them.
+        end = self._broadcaster.last if until is None else until
+        full = until is None or self.position < until
+        while full and self._broadcaster.epoch == self.epoch:
+            found = await self._broadcaster.read(self.selection.in_log(self.position, until, size))
+            if found.epoch != self.epoch:
+                return
+            events = found.events
+            messages = [EventMessage(e, self.epoch) for e in events if self.selection.matches(e)]
+            wanted = [message for message in messages if self.wants(message)]
+            full = len(events) == size
+            number = events[-1].id if events else 0
+            self.position = number if full else max(self.position, number, end)
+            if wanted:
+                yield wanted
+            else:
+                await asyncio.sleep(0)
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self._broadcaster.index.add(self.selection, self)
+
+    def _stop_listening(self) -> None:
+        if self._listening:
+            self._listening = False
+            self._broadcaster.index.remove(self.selection, self)
+        self._waiting = None
+
+
+class Broadcaster:
+    """Knows the end of the log and all subscriptions."""
+
+    def __init__(self, store: LogReader, progress: ProgressPublisher | None = None) -> None:
+        self._store = store
+        self.progress_source = progress
+        self.epoch = ""
+        self.last = 0  # all events up to this number have been delivered
+        self.index: SelectionIndex[EventSubscription] = SelectionIndex()
+        self._subscriptions: dict[EventSubscription, None] = {}
+        self._closed = False
+        self._changed_progress: set[str] = set()
+        self._progress_task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._subscriptions)
+
+    @property
+    def cursor(self) -> EventCursor:
+        """The end of the log."""
+        return EventCursor(self.epoch, self.last)
+
+    def subscribe(self, selection: EventSelection, subscriber: Subscriber) -> EventSubscription:
+        return EventSubscription(self, selection, subscriber)
+
+    def close(self) -> None:
+        """End every subscription, because the service stops."""
+        self._closed = True
+        for subscription in list(self._subscriptions):
+            subscription.subscriber.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._progress_task is not None:
+            self._progress_task.cancel()
+
+    # --- from subscriptions
+
+    def add(self, subscription: EventSubscription) -> None:
+        loop = asyncio.get_running_loop()
+        subscription.delivered_at = loop.time()
+        self._subscriptions[subscription] = None
+        if self._timer is None:
+            self._timer = loop.call_later(1.0, self._keep_alive)
+
+    def discard(self, subscription: EventSubscription) -> None:
+        self._subscriptions.pop(subscription, None)
+
+    async def read(self, filter: EventFilter) -> LogPage:
+        return await self._store.read_log(filter)
+
+    def _keep_alive(self) -> None:
+        self._timer = None
+        if self._closed or not self._subscriptions:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for subscription in list(self._subscriptions):
+            if now - subscription.delivered_at >= KEEP_ALIVE:
+                subscription.delivered_at = now
+                subscription.subscriber.keep_alive()
+        self._timer = loop.call_later(1.0, self._keep_alive)
+
+    # --- from the store
+
+    def on_log(self, epoch: str, last: int, events: Sequence[Event]) -> None:
+        """The store calls this with the events of all processes, in order."""
+        if epoch != self.epoch:
+            self.epoch, self.last = epoch, last
+            for subscription in list(self._subscriptions):
+                subscription.subscriber.restart()
+            return
+        self.last = last
+        if self.index:
+            self._deliver([EventMessage(event, epoch) for event in events])
+
+    def _deliver(self, messages: Sequence[EventMessage]) -> None:
+        touched: list[EventSubscription] = []
+        for message in messages:
+            for subscription in self.index.find(message.event):
+                if subscription.wants(message) and subscription.push(message):
+                    touched.append(subscription)
+            event = message.event
+            if event.type == "status" and event.id and "worker" in event.job:
+                self._expect_progress(event)
+        if not touched:
+            return
+        now = asyncio.get_running_loop().time()
+        for subscription in touched:
+            subscription.delivered_at = now
+            try:
+                subscription.flush()
+            except Exception:  # the others still get their events
+                log.exception("a subscriber failed")
+
+    # --- progress
+
+    def has_subscribers(self, job_id: str) -> bool:
+        """Whether the progress of this job is wanted."""
+        return self.index.has_job(job_id)
+
+    def progress(self, job_id: str) -> None:
+        """The progress of a job may have changed."""
+        if not self.index or self._closed:
+            return
+        self._changed_progress.add(job_id)
+        if self._progress_task is None:
+            self._progress_task = asyncio.get_running_loop().create_task(self._send_progress())
+
+    def _expect_progress(self, event: Event) -> None:
+        """An attempt has begun. If it runs elsewhere, its progress is fetched only on request."""
+        if self.index.has_job(event.job_id):
+            self.progress(event.job_id)
+
+    async def _send_progress(self) -> None:
+        try:
+            while self._changed_progress:
+                ids, self._changed_progress = list(self._changed_progress), set()
+                try:
+                    await self._deliver_progress(ids)
+                except Exception:
+                    log.warning("the progress of some jobs was not delivered", exc_info=True)
+                await asyncio.sleep(PROGRESS_INTERVAL)
+        finally:
+            self._progress_task = None
+
+    async def _deliver_progress(self, ids: Sequence[str]) -> None:
+        source = self.progress_source
+        if source is None:
+            return
+        found: list[Job] = [j for j in await self._store.get(ids) if not isinstance(j, Missing)]
+        await source.refresh(found)
+        messages = [
+            progress_message(job, live.progress, live.at)
+            for job in found
+            if (live := source.live(job)) is not None
+        ]
+        self._deliver(messages)

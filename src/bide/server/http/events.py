@@ -1,0 +1,559 @@
+"""GET /jobs/{id}/events and GET /events: the event log as Server-Sent Events, and as pages of JSON.
+
+1. A stream begins with a snapshot, or continues after a cursor. A cursor that cannot be continued gets `reset` with a
+   snapshot, never a gap.
+2. The stream of a job ends with `end` after the job's terminal event. A stream that closes otherwise was interrupted.
+3. An event is written to the connection when it is committed, without a task switch, unless the client reads slowly. Then
+   events wait up to a limit, and the stream of a client that is slower than that is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.clock import render_instant
+from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound, Problem, Unavailable
+from bide.core.wire.events import (
+    ALL_TYPES,
+    COMMENT,
+    CURSOR_PATTERN,
+    LOG_TYPES,
+    SSE_TYPE,
+    EventCursor,
+    EventMessage,
+    WireEvent,
+    encode,
+    read_event_cursor,
+    render_sse,
+)
+from bide.core.wire.http import MAX_HOLD, is_job_id, read_prefer
+from bide.server.events.broadcaster import Broadcaster, EventSubscription
+from bide.server.events.selection import EventSelection
+from bide.server.http.continuation import finish
+from bide.server.http.queues import known_queues
+from bide.server.http.request import (
+    STREAM,
+    Disconnected,
+    Headers,
+    HttpRequest,
+    Receive,
+    Response,
+    Scope,
+    Send,
+    object_response,
+    wrong_parameter,
+)
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.status import JOB_ID, PREFER, JobView, find
+from bide.server.store import EventFilter
+
+MAX_EVENTS = 1000  # of one page
+MAX_IDS = 100
+RETRY = (
+    1000,
+    5000,
+)  # milliseconds; random, so that the listeners of a service that restarts do not return all at once
+_VARY = (b"vary", b"Accept, Prefer, Authorization")
+_NO_STORE: Headers = [(b"cache-control", b"no-store"), _VARY]
+_SSE: Headers = [
+    (b"content-type", SSE_TYPE.encode()),
+    *_NO_STORE,
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class WireEventPage(msgspec.Struct):
+    """Events. `next` is the `after` of the next request. `ended`: the job has ended, and no events follow."""
+
+    events: list[WireEvent]
+    next: str
+    ended: bool
+
+
+# --- requests
+
+
+async def of_job(request: HttpRequest) -> Response:
+    job_id = request.args[0]
+    job = await find(request.components, job_id)
+    selection = EventSelection(
+        request.tenant, jobs=frozenset({job.id}), types=_types(request, ALL_TYPES)
+    )
+    return await _respond(request, selection, JobView(request, job))
+
+
+async def of_all(request: HttpRequest) -> Response:
+    ids = request.query.get("id", [])
+    if len(ids) > MAX_IDS:
+        raise wrong_parameter("id", f"{len(ids)} ids; at most {MAX_IDS} are allowed per request")
+    for job_id in ids:
+        if not is_job_id(job_id):
+            raise wrong_parameter("id", f"{job_id[:50]!r} is not the id of a job")
+    selection = EventSelection(
+        request.tenant,
+        frozenset(ids),
+        frozenset(request.query.get("kind", ())),
+        frozenset(request.query.get("queue", ())),
+        frozenset(map(_label, request.query.get("label", ()))),
+        _types(request, ALL_TYPES - {"output"}),
+    )
+    return await _respond(request, selection, None)
+
+
+def _types(request: HttpRequest, default: frozenset[str]) -> frozenset[str]:
+    values = request.query.get("type", ())
+    names = {name.strip(" ") for value in values for name in value.split(",")} - {""}
+    if unknown := names - ALL_TYPES:
+        detail = f"unknown: {', '.join(sorted(unknown))[:100]}; use {', '.join(sorted(ALL_TYPES))}"
+        raise wrong_parameter("type", detail)
+    return frozenset(names) or default
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise wrong_parameter("label", "write it as key:value")
+    return name, value
+
+
+def _cursor(request: HttpRequest) -> EventCursor | None:
+    """The cursor of the request. `Last-Event-ID` counts more: a browser repeats the URL when it reconnects."""
+    text = request.header(b"last-event-id") or request.one("after")
+    return None if text is None else read_event_cursor(text)
+
+
+def wants_stream(accept: str | None) -> bool:
+    """Whether an Accept header prefers Server-Sent Events to JSON."""
+    quality = {"text/event-stream": 0.0, "application/json": 0.0}
+    for part in (accept or "").split(","):
+        name, *parameters = (text.strip().lower() for text in part.split(";"))
+        weight = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    weight = float(parameter[2:])
+                except ValueError:
+                    weight = 0.0
+        if name in quality:
+            quality[name] = max(quality[name], weight)
+    return quality["text/event-stream"] > 0 and (
+        quality["text/event-stream"] >= quality["application/json"]
+    )
+
+
+async def _respond(request: HttpRequest, selection: EventSelection, view: JobView | None) -> Response:
+    broadcaster = request.components.events
+    cursor = _cursor(request)
+    position = None if cursor is None else await _position(broadcaster, selection, cursor, view)
+    if not wants_stream(request.header(b"accept")):
+        return await _page(request, selection, view, cursor, position)
+    over = False  # the caller has seen the terminal event
+    if view is not None and view.job.status.terminal and position is not None:
+        rest = selection.in_log(position, None, 1)
+        if not (await broadcaster.read(rest)).events:
+            return Response(204, _NO_STORE)
+        over = not (await broadcaster.read(replace(rest, types=("status", "deleted")))).events
+    if request.scope["method"] == "HEAD":
+        return Response(200, _SSE)
+    if broadcaster.closed:
+        raise Unavailable("the service is stopping")
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        opened = EventStream(request, selection, view, send)
+        await opened.run(position, reset=cursor is not None, over=over)
+
+    return Response(200, _SSE, stream=stream)
+
+
+async def _position(
+    broadcaster: Broadcaster, selection: EventSelection, cursor: EventCursor, view: JobView | None
+) -> int | None:
+    """The number after which the caller continues; None if the cursor cannot be continued."""
+    log = await broadcaster.read(EventFilter(selection.tenant, limit=0))
+    # The events of a job are in the log as long as the job. Of removed jobs, only the newest removals are.
+    floor = 0 if view is not None else log.floor
+    if cursor.epoch != log.epoch or not (cursor.number == 0 or floor <= cursor.number <= log.last):
+        return None
+    return cursor.number
+
+
+# --- snapshots
+
+
+async def _snapshot(request: HttpRequest, view: JobView | None) -> bytes:
+    """What a listener needs to know before it gets events: the job, or the counts of all queues."""
+    if view is not None:
+        return view.body()
+    return encode({"queues": await known_queues(request.components)})
+
+
+async def _reset_event(request: HttpRequest, view: JobView | None, cursor: EventCursor) -> WireEvent:
+    return WireEvent(
+        id=str(cursor),
+        job_id=None if view is None else view.job.id,
+        type="reset",
+        at=render_instant(request.components.store.now()),
+        job=msgspec.json.decode(await _snapshot(request, view)),
+    )
+
+
+# --- pages
+
+
+class _Wake:
+    """A subscriber that only waits for the next event."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def deliver(self, messages: Sequence[EventMessage]) -> None:
+        if not all(message.is_progress for message in messages):
+            self.event.set()
+
+    def keep_alive(self) -> None:
+        pass
+
+    def restart(self) -> None:
+        self.event.set()
+
+    def stop(self) -> None:
+        self.event.set()
+
+
+async def _page(
+    request: HttpRequest,
+    selection: EventSelection,
+    view: JobView | None,
+    cursor: EventCursor | None,
+    position: int | None,
+) -> Response:
+    broadcaster = request.components.events
+    ended = view is not None and view.job.status.terminal
+    if cursor is not None and position is None:
+        here = broadcaster.cursor
+        view = await _again(request, view)
+        reset = await _reset_event(request, view, here)
+        ended = view is not None and view.job.status.terminal
+        return object_response(WireEventPage([reset], str(here), ended), *_NO_STORE)
+    wait = read_prefer((request.header(b"prefer") or "",)).wait
+    held = [] if wait is None else [(b"preference-applied", b"wait=%d" % wait)]
+    waiter = _Wake()
+    loop = asyncio.get_running_loop()
+    until = loop.time() + min(wait or 0.0, MAX_HOLD)
+    with broadcaster.subscribe(selection, waiter) as subscription:
+        subscription.begin(position or 0)
+        page, full = await _read_page(subscription)
+        while wait and not page and not ended and not broadcaster.closed:
+            async for _ in subscription.history():  # nothing, or what has just happened
+                waiter.event.set()
+            disconnected = loop.create_task(request.disconnected())
+            disconnected.add_done_callback(lambda _: waiter.event.set())
+            timer = loop.call_later(max(0.0, until - loop.time()), waiter.event.set)
+            try:
+                await waiter.event.wait()
+            finally:
+                timer.cancel()
+                disconnected.cancel()
+            if disconnected.done():
+                raise Disconnected
+            waiter.event.clear()
+            view = await _again(request, view)
+            ended = view is not None and view.job.status.terminal
+            subscription.begin(position or 0)
+            page, full = await _read_page(subscription)
+            if loop.time() >= until:
+                break
+        after = max(subscription.position, position or 0)
+    found = WireEventPage(
+        [message.wire() for message in page],
+        str(EventCursor(subscription.epoch, after)),
+        ended and not full,
+    )
+    return object_response(found, *_NO_STORE, *held)
+
+
+async def _read_page(subscription: EventSubscription) -> tuple[list[EventMessage], bool]:
+    """Up to MAX_EVENTS events, and whether more may follow immediately."""
+    found: list[EventMessage] = []
+    async for messages in subscription.read(MAX_EVENTS):
+        found += messages
+        if len(found) >= MAX_EVENTS:
+            del found[MAX_EVENTS:]
+            subscription.position = found[-1].number
+            return found, True
+    return found, False
+
+
+async def _again(request: HttpRequest, view: JobView | None) -> JobView | None:
+    """The job as it is now."""
+    return None if view is None else JobView(request, await find(request.components, view.job.id))
+
+
+# --- streams
+
+
+class EventStream:
+    """A response with Server-Sent Events. It is the `Subscriber` of its subscription."""
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        selection: EventSelection,
+        view: JobView | None,
+        send: Send,
+    ) -> None:
+        self._request = request
+        self._view = view
+        self._send = send
+        self._selection = selection
+        self._broadcaster = request.components.events
+        self._limit = request.components.config.events.buffer
+        # Of other servers it is not known whether `send` works outside of a task.
+        self._direct = STREAM in (request.scope.get("extensions") or {})
+        self._busy = True  # the task of the request sends
+        self._blocked: Any = None  # a `send` that waits for the client
+        self._backlog: list[bytes] = []
+        self._waiting = 0  # events in the backlog
+        self._progress: dict[str, bytes] = {}  # the latest, while the client reads slowly
+        self._wake = asyncio.Event()
+        self._ended = self._restarts = self._closed = False
+        self._retry = b"retry: %d\n" % random.randint(*RETRY)
+
+    # --- Subscriber
+
+    def deliver(self, messages: Sequence[EventMessage]) -> None:
+        if self._ended or self._closed:
+            return
+        if self._view is not None:
+            for i, message in enumerate(messages):
+                if message.ends:
+                    self._ended = True
+                    messages = messages[: i + 1]
+                    self._wake.set()
+                    break
+        types = self._selection.types
+        if self._direct and not self._busy:
+            self._write(b"".join([m.sse for m in messages if m.is_progress or m.type in types]))
+            return
+        for message in messages:
+            if message.is_progress:
+                self._progress[message.event.job_id] = message.sse
+            elif message.type in types:
+                self._waiting += 1
+                self._backlog.append(message.sse)
+        self._wake.set()
+        if self._waiting > self._limit:
+            self._close()
+
+    def keep_alive(self) -> None:
+        if self._direct and not self._busy:
+            self._write(COMMENT)
+        elif not self._backlog:
+            self._backlog.append(COMMENT)
+            self._wake.set()
+
+    def restart(self) -> None:
+        self._restarts = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._backlog.clear()
+        self._progress.clear()
+        self._wake.set()
+
+    # --- the response
+
+    async def run(self, position: int | None, *, reset: bool, over: bool) -> None:
+        """Send events after `position`; None: a snapshot first, which is a `reset` if the caller had a cursor. `over`: no
+        terminal event follows.
+        """
+        await self._send({"type": "http.response.start", "status": 200, "headers": _SSE})
+        loop = asyncio.get_running_loop()
+        disconnected = loop.create_task(self._request.disconnected())
+        disconnected.add_done_callback(lambda _: self._close())
+        try:
+            with self._broadcaster.subscribe(self._selection, self) as subscription:
+                while not self._closed:
+                    self._restarts = False
+                    if position is None:
+                        await self._start(subscription, reset=reset)
+                    else:
+                        subscription.begin(position)
+                        await self._part(COMMENT)
+                    await self._follow(subscription, over=over)
+                    if not self._restarts or self._ended:
+                        break
+                    position, reset, over = None, True, False
+            if self._ended:
+                await self._part(render_sse("end", b"{}"))
+            await self._part(b"", more=False)
+        except Problem:  # the job was removed, and the caller finds out when it reconnects
+            await self._part(b"", more=False)
+        finally:
+            disconnected.cancel()
+            if self._blocked is not None:
+                self._blocked[0].close()
+
+    async def _start(self, subscription: EventSubscription, *, reset: bool) -> None:
+        """Send the current state. Events that it includes do not follow."""
+        here = self._broadcaster.cursor
+        if self._view is not None:
+            self._view = await _again(self._request, self._view)
+            assert self._view is not None
+        subscription.begin(here.number, 0 if self._view is None else self._view.job.version)
+        snapshot = await _snapshot(self._request, self._view)
+        await self._part(
+            self._take_retry() + render_sse("reset" if reset else "snapshot", snapshot, here)
+        )
+        self._ended = self._view is not None and self._view.job.status.terminal
+
+    async def _follow(self, subscription: EventSubscription, *, over: bool) -> None:
+        """Send events until the stream ends."""
+        if self._ended:
+            return
+        ends = over
+        async for messages in subscription.history():
+            if self._closed or self._restarts:
+                return
+            # A terminal event that is followed by a retry does not end the stream.
+            for message in messages:
+                if message.ends or message.type == "status":
+                    ends = message.ends
+            types = self._selection.types
+            data = b"".join([m.sse for m in messages if m.type in types])
+            if data:
+                await self._part(self._take_retry() + data)
+        if self._view is not None and ends:
+            self._ended = True
+        while not (self._closed or self._restarts):
+            if self._blocked is not None:
+                blocked, self._blocked = self._blocked, None
+                await finish(*blocked)
+            elif self._backlog or self._progress:
+                parts = [*self._backlog, *self._progress.values()]
+                self._backlog, self._progress, self._waiting = [], {}, 0
+                await self._part(self._take_retry() + b"".join(parts))
+            elif self._ended:
+                return
+            else:
+                self._busy = False
+                await self._wake.wait()
+                self._wake.clear()
+                self._busy = True
+
+    def _take_retry(self) -> bytes:
+        """The field `retry` once, before the first event."""
+        retry, self._retry = self._retry, b""
+        return retry
+
+    def _write(self, data: bytes) -> None:
+        """Send without a task switch. If the client is not ready, the request's task continues."""
+        if self._retry and data != COMMENT:
+            data = self._take_retry() + data
+        work: Any = self._send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            waiting = work.send(None)
+        except StopIteration:
+            return
+        self._busy = True
+        self._blocked = (work, waiting)
+        self._wake.set()
+
+    async def _part(self, data: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+_AFTER = Parameter(
+    "after",
+    "query",
+    "Continue after this event: its `id`, or `next` of an earlier response.",
+    {"type": "string", "pattern": f"^{CURSOR_PATTERN}$"},
+)
+_LAST_EVENT_ID = Parameter(
+    "Last-Event-ID",
+    "header",
+    "As `after`, and counts more. Browsers send it when they reconnect.",
+    {"type": "string", "pattern": f"^{CURSOR_PATTERN}$"},
+)
+_TYPE = Parameter(
+    "type",
+    "query",
+    "Only events of these types, separated by commas.",
+    {"type": "array", "items": {"type": "string", "enum": [*LOG_TYPES, "progress"]}},
+)
+
+
+def _any_of(name: str, description: str, **schema: Any) -> Parameter:
+    items = {"type": "string", **schema}
+    return Parameter(name, "query", description, {"type": "array", "items": items})
+
+
+_RESPONSES = (
+    ResponseSpec(
+        200,
+        f"Server-Sent Events with `Accept: text/event-stream`, otherwise up to {MAX_EVENTS} events.",
+        WireEventPage,
+        content_types=("application/json", SSE_TYPE),
+        headers=("Cache-Control", "Vary", "Preference-Applied"),
+    ),
+)
+
+OPERATIONS = [
+    HttpOperation(
+        "GET",
+        "/jobs/{jobId}/events",
+        of_job,
+        "getJobEvents",
+        "Get the events of a job, as a stream or in pages",
+        "events",
+        description="A stream begins with `snapshot`, the status resource, or continues after a cursor; `reset` has a new "
+        "snapshot if that is not possible. After the terminal event it sends `end` and closes. A page has the events after "
+        "the cursor; with `Prefer: wait=N` the service holds the response until there is one.",
+        parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER, _TYPE),
+        responses=(
+            *_RESPONSES,
+            ResponseSpec(
+                204,
+                "The job has ended, and no events follow the cursor of the stream.",
+                headers=("Cache-Control", "Vary"),
+            ),
+        ),
+        problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable),
+        example="-N $BASE/jobs/JOB_ID/events -H 'Accept: text/event-stream'",
+    ),
+    HttpOperation(
+        "GET",
+        "/events",
+        of_all,
+        "getEvents",
+        "Get the events of all jobs, as a stream or in pages",
+        "events",
+        description="As the events of one job. The snapshot has the counts of all queues. Events of the type `output` are "
+        "only included with `type=output`.",
+        parameters=(
+            _any_of("kind", "Only events of jobs of one of these kinds."),
+            _any_of("queue", "Only events of jobs of one of these queues, and of the queues."),
+            _any_of(
+                "label", "Only events of jobs with all these labels, as key:value.", pattern="^[^:]*:"
+            ),
+            _TYPE,
+            _any_of("id", f"Only events of these jobs, at most {MAX_IDS}."),
+            _AFTER,
+            _LAST_EVENT_ID,
+            PREFER,
+        ),
+        responses=_RESPONSES,
+        problems=(BadCursor, InvalidInput, Unavailable),
+        example="'$BASE/events?type=status&kind=encode'",
+    ),
+]

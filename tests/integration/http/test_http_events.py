@@ -1,0 +1,295 @@
+"""GET /events and GET /jobs/{id}/events: streams over real sockets, and pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bide.core.jobs.record import Progress
+from bide.core.jobs.state_machine import Rerun
+from bide.server.config import HttpConfig
+from bide.server.progress import LiveProgress
+from bide.service.httpd.connection import ConnectionLimits
+from bide.service.httpd.server import HttpServer, bind
+from tests.integration.http.service import Service, attempt
+from tests.waiting import eventually
+
+SSE = {"Accept": "text/event-stream"}
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[aiohttp.ClientSession]:
+    listener = bind("127.0.0.1", 0)
+    server = HttpServer(service.app, ConnectionLimits.of(HttpConfig(), 100))
+    await server.start(listener)
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with aiohttp.ClientSession(base, timeout=aiohttp.ClientTimeout(20)) as session:
+        yield session
+    service.notify.close()
+    service.parts.events.close()
+    await server.stop()
+    listener.close()
+
+
+@dataclass
+class Heard:
+    event: str
+    id: str | None
+    data: Any
+    retry: int | None = None
+
+
+async def listen(answer: aiohttp.ClientResponse) -> AsyncGenerator[Heard, None]:
+    """The events of a stream."""
+    fields: dict[str, str] = {}
+    async for line in answer.content:
+        text = line.decode().rstrip("\n")
+        if text:
+            name, _, value = text.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            retry = int(fields["retry"]) if "retry" in fields else None
+            yield Heard(fields["event"], fields.get("id"), json.loads(fields["data"]), retry)
+            fields = {}
+        else:
+            assert not fields or set(fields) == {":"}, f"a block without an event: {fields}"
+            fields = {}
+
+
+async def hear(client: aiohttp.ClientSession, path: str, **headers: str) -> list[Heard]:
+    """All events of a stream until it closes."""
+    async with client.get(path, headers={**SSE, **headers}) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/event-stream"), await answer.text()
+        return [heard async for heard in listen(answer)]
+
+
+def statuses(heard: list[Heard]) -> list[str]:
+    return [h.data["job"]["status"] for h in heard if h.event == "status"]
+
+
+async def test_a_stream_begins_with_a_snapshot_and_ends_after_the_terminal_event(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    async with client.get(f"/jobs/{job_id}/events", headers=SSE) as answer:
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["X-Accel-Buffering"] == "no"
+        assert "Accept" in answer.headers["Vary"]
+        async with aclosing(listen(answer)) as stream:
+            snapshot = await anext(stream)
+            assert (snapshot.event, snapshot.data["status"]) == ("snapshot", "PENDING")
+            assert snapshot.retry is not None and 1000 <= snapshot.retry <= 5000
+            job = await service.claim()
+            started = await anext(stream)
+            assert (started.event, started.data["job"]["status"]) == ("status", "PROCESSING")
+            assert (started.id, started.retry) == (started.data["id"], None)
+            assert started.data["jobId"] == job_id
+            await service.finish(job)
+            rest = [heard async for heard in stream]
+    assert [h.event for h in rest] == ["status", "end"]
+    terminal = rest[0]
+    assert terminal.data["job"]["status"] == "DONE"
+    again = {**SSE, "Last-Event-ID": terminal.id or ""}
+    async with client.get(f"/jobs/{job_id}/events", headers=again) as answer:
+        assert (answer.status, await answer.read()) == (204, b"")
+
+
+async def test_a_stream_continues_after_any_event(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    await service.finish(await service.claim())
+    events = (await service.call("GET", f"/jobs/{job_id}/events")).json()["events"]
+    assert [e["job"]["status"] for e in events] == ["PENDING", "PROCESSING", "DONE"]
+    epoch = events[0]["id"].partition("-")[0]
+    for seen, cursor in enumerate([f"{epoch}-0", *(e["id"] for e in events[:-1])]):
+        for headers, query in (({"Last-Event-ID": cursor}, ""), ({}, f"?after={cursor}")):
+            heard = await hear(client, f"/jobs/{job_id}/events{query}", **headers)
+            assert [h.data for h in heard[:-1]] == events[seen:]
+            assert heard[-1].event == "end"
+            assert heard[0].retry is not None
+
+
+async def test_a_retried_job_continues_its_stream(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    await service.fail(await service.claim())
+    await service.apply(Rerun(job_id=job_id))
+    first = (await service.call("GET", f"/jobs/{job_id}/events")).json()
+    assert not first["ended"]
+    epoch = first["next"].partition("-")[0]
+    path = f"/jobs/{job_id}/events?after={epoch}-0"
+    async with client.get(path, headers=SSE) as answer, aclosing(listen(answer)) as stream:
+        seen = [(await anext(stream)).data["job"]["status"] for _ in range(4)]
+        assert seen == ["PENDING", "PROCESSING", "ERROR", "PENDING"]
+        await service.finish(await service.claim())
+        rest = [heard async for heard in stream]
+    assert (statuses(rest), rest[-1].event) == (["PROCESSING", "DONE"], "end")
+
+
+@pytest.mark.parametrize("cursor", ["other-1", "{epoch}-999999"])
+async def test_a_cursor_that_cannot_be_continued_gets_a_reset(
+    service: Service, client: aiohttp.ClientSession, cursor: str
+) -> None:
+    job_id = await service.submit()
+    page = (await service.call("GET", f"/jobs/{job_id}/events")).json()
+    cursor = cursor.format(epoch=page["next"].partition("-")[0])
+    for path in (f"/jobs/{job_id}/events", "/events"):
+        async with (
+            client.get(path, headers={**SSE, "Last-Event-ID": cursor}) as answer,
+            aclosing(listen(answer)) as stream,
+        ):
+            reset = await anext(stream)
+        assert (reset.event, reset.id) == ("reset", page["next"])
+        (event,) = (found := (await service.call("GET", f"{path}?after={cursor}")).json())["events"]
+        assert (event["type"], event["job"], found["next"]) == ("reset", reset.data, page["next"])
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "1", "a-", "a-01", "-1", "A-1", "a-1 ", "é-1"])
+async def test_a_malformed_cursor_is_refused(service: Service, cursor: str) -> None:
+    job_id = await service.submit()
+    for path in (f"/jobs/{job_id}/events", "/events"):
+        reply = await service.call("GET", path, headers={**SSE, "Last-Event-ID": cursor or "?"})
+        assert (reply.status, reply.json()["code"]) == (400, "bad-cursor")
+
+
+async def test_events_of_unknown_and_removed_jobs(service: Service) -> None:
+    job_id = await service.submit()
+    await service.store.delete(job_id)
+    for accept in (SSE, {}):
+        assert (await service.call("GET", f"/jobs/{job_id}/events", headers=accept)).status == 410
+        assert (await service.call("GET", f"/jobs/{'0' * 26}/events", headers=accept)).status == 404
+    (event,) = (await service.call("GET", "/events")).json()["events"]
+    assert (event["type"], event["jobId"]) == ("deleted", job_id)
+
+
+async def test_a_head_request_has_no_stream(service: Service) -> None:
+    job_id = await service.submit()
+    for path in (f"/jobs/{job_id}/events", "/events"):
+        reply = await service.call("HEAD", path, headers=SSE)
+        assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream")
+        assert reply.body == b""
+
+
+async def test_all_events_by_kind_queue_label_type_and_id(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    async def read(query: str) -> list[tuple[str, str]]:
+        found = (await service.call("GET", f"/events?{query}")).json()["events"]
+        return [(e["jobId"], e["type"]) for e in found]
+
+    video = await service.submit("encode", input={"source": "a"})
+    other = await service.submit(labels={"of": "ann"})
+    job = await service.claim("encode", "video")
+    assert job.id == video
+    await service.store.log(job.id, job.owner or "", job.fence, [{"message": "hello"}])
+    await service.store.emit(job.id, job.owner or "", job.fence, ["token"])
+    assert await read("kind=encode") == [(video, "status"), (video, "status"), (video, "log")]
+    assert await read("queue=video&type=log,step") == [(video, "log")]
+    assert await read("type=output") == [(video, "output")]
+    assert await read("label=of:ann") == await read(f"id={other}") == [(other, "status")]
+    assert await read("label=of:bob") == await read(f"id={'0' * 26}") == []
+    assert len(await read(f"id={other}&id={video}")) == 4
+    for wrong in ("type=x", "id=x", "label=x", "color=red"):
+        assert (await service.call("GET", f"/events?{wrong}")).status == 422
+    # The stream selects in the same way.
+    async with (
+        client.get("/events?label=of:ann&type=status", headers=SSE) as answer,
+        aclosing(listen(answer)) as stream,
+    ):
+        snapshot = await anext(stream)
+        assert {q["name"] for q in snapshot.data["queues"]} >= {"video", "default"}
+        await service.finish(job)
+        await service.store.delete(other)
+        third = await service.submit(labels={"of": "ann"})
+        assert (await anext(stream)).data["jobId"] == third
+
+
+async def test_pages_follow_each_other(service: Service) -> None:
+    job_id = await service.submit()
+    job = await service.claim()
+    await service.store.log(job.id, job.owner or "", job.fence, [{"message": n} for n in range(1500)])
+    await service.finish(job)
+    found: list[Any] = []
+    after, ended, pages = "", False, 0
+    while not ended:
+        page = (await service.call("GET", f"/jobs/{job_id}/events{after}")).json()
+        found += page["events"]
+        after, ended, pages = f"?after={page['next']}", page["ended"], pages + 1
+    assert pages == 2
+    assert [e["type"] for e in found] == ["status", "status", *["log"] * 1500, "status"]
+    numbers = [int(e["id"].partition("-")[2]) for e in found]
+    assert numbers == sorted(set(numbers))
+    last = (await service.call("GET", f"/jobs/{job_id}/events{after}")).json()
+    assert last == {"events": [], "next": after.removeprefix("?after="), "ended": True}
+
+
+async def test_a_page_can_wait_for_an_event(service: Service, client: aiohttp.ClientSession) -> None:
+    job_id = await service.submit()
+    page = (await service.call("GET", f"/jobs/{job_id}/events")).json()
+
+    async def wait() -> Any:
+        path = f"/jobs/{job_id}/events?after={page['next']}"
+        async with client.get(path, headers={"Prefer": "wait=30"}) as answer:
+            assert answer.headers["Preference-Applied"] == "wait=30"
+            return await answer.json()
+
+    waiting = asyncio.create_task(wait())
+    await eventually(lambda: service.parts.events.subscriptions)
+    await service.claim()
+    found = await waiting
+    assert [e["job"]["status"] for e in found["events"]] == ["PROCESSING"]
+    assert service.parts.events.subscriptions == 0
+
+
+async def test_a_page_ends_its_wait_without_an_event(service: Service) -> None:
+    job_id = await service.submit()
+    first = (await service.call("GET", f"/jobs/{job_id}/events")).json()
+    path = f"/jobs/{job_id}/events?after={first['next']}"
+    reply = await service.call("GET", path, headers={"Prefer": "wait=1"})
+    assert reply.json() == {"events": [], "next": first["next"], "ended": False}
+
+
+async def test_a_shutdown_closes_streams_without_an_end(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    async with client.get(f"/jobs/{job_id}/events", headers=SSE) as answer:
+        stream = listen(answer)
+        assert (await anext(stream)).event == "snapshot"
+        await eventually(lambda: service.parts.events.index)
+        service.parts.events.close()
+        assert [heard async for heard in stream] == []
+    async with client.get(f"/jobs/{job_id}/events", headers=SSE) as answer:
+        assert answer.status == 503
+
+
+async def test_progress_has_no_id_and_is_sent_at_most_four_times_per_second(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    job = await service.claim()
+    async with client.get(f"/jobs/{job_id}/events", headers=SSE) as answer:
+        stream = listen(answer)
+        assert (await anext(stream)).event == "snapshot"
+        await eventually(lambda: service.parts.events.index)
+        for percent in range(100):
+            live = LiveProgress(percent + 1, Progress(percent=float(percent)), service.clock.now())
+            service.progress.publish(attempt(job_id, job.fence), live)
+            await asyncio.sleep(0.005)
+        await service.finish(job)
+        heard = [h async for h in stream]
+    progress = [h for h in heard if h.event == "progress"]
+    assert 1 <= len(progress) <= 5
+    assert all(h.id is None for h in progress)
+    percents = [h.data["job"]["progress"]["percent"] for h in progress]
+    assert percents == sorted(set(percents))
+    assert [h.event for h in heard if h.event != "progress"] == ["status", "end"]
