@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -38,10 +39,8 @@ def test_a_cursor_survives_its_text(epoch: str, number: int) -> None:
 
 @given(st.text())
 def test_other_texts_are_bad_cursors(text: str) -> None:
-    try:
+    with contextlib.suppress(BadCursor):
         assert str(read_event_cursor(text)) == text
-    except BadCursor:
-        pass
 
 
 @given(JSON, EPOCHS, st.integers(1, 10**18 - 1))
@@ -60,8 +59,8 @@ def test_an_event_is_one_block_whatever_it_contains(output: Any, epoch: str, num
 def test_instants_are_rendered_and_a_queue_has_no_job() -> None:
     known = facts(JOB) | {"due": 1.9e9, "nextAttemptAt": 1.9e9 + 1, "loggedAt": 1.9e9 + 2}
     wire = EventMessage(Event(7, JOB.id, "log", 1.9e9, known), "e").wire()
-    assert wire.at == wire.job["due"] == "2030-03-17T17:46:40Z"
-    assert wire.job["nextAttemptAt"].endswith("41Z") and wire.job["loggedAt"].endswith("42Z")
+    assert wire.at == wire.job["due"] == "2030-03-17T17:46:40.000Z"
+    assert wire.job["nextAttemptAt"].endswith("41.000Z") and wire.job["loggedAt"].endswith("42.000Z")
     assert known["due"] == 1.9e9, "the event itself is unchanged"
     queue = EventMessage(Event(8, "", "queue", 1.9e9, {"queue": "video", "paused": True}), "e").wire()
     assert (queue.job_id, queue.type, queue.job) == (None, "queue", {"queue": "video", "paused": True})
