@@ -193,7 +193,7 @@ class Clients:
         return place.api == named and (at is None or place.base == at.rstrip("/"))
 
     def open_all(self, places: Iterable[ApiAddress]) -> None:
-        """Opens the missing clients for places of the ledger."""
+        """Open the missing clients for places of the ledger."""
         missing = [place for place in places if place not in self.all]
         alone = len(missing) == 1 and not self.all
         for place in missing:

@@ -48,7 +48,7 @@ class EndedJobs:
         self._command = command
 
     async def report(self, handle: JobHandle, api: str, out: Path | None, place: str = "") -> bool:
-        """Returns whether everything was done, so that the job can be acknowledged.
+        """Return whether everything was done, so that the job can be acknowledged.
 
         `out` is the folder for the result. `place` is the address of the API if there are several: two of them may have
         jobs with the same id.

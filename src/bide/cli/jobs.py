@@ -276,7 +276,7 @@ class JobAction:
             raise click.exceptions.Exit(FAILED)
 
     async def _choose(self, client: AsyncClient, statuses: Sequence[str], kind: str | None) -> list[str]:
-        """Finds all jobs before the first is changed, because a change affects the list."""
+        """Find all jobs before the first is changed, because a change affects the list."""
         impossible = [one for one in statuses if Status(one) not in self._possible]
         if impossible:
             possible = ", ".join(sorted(self._possible))

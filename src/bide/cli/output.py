@@ -57,7 +57,7 @@ class Terminal:
         self._shows_results = self.shows_bars and _same_terminal()
 
     def result(self, text: str) -> None:
-        """Prints a line on stdout."""
+        """Print a line on stdout."""
         if self._shows_results:
             self._print(text)
         else:
@@ -68,11 +68,11 @@ class Terminal:
         self.result(harmless_json(text) if sys.stdout.isatty() else text)
 
     def note(self, text: str) -> None:
-        """Prints a message on stderr."""
+        """Print a message on stderr."""
         self.error_line(f"bide: {text}")
 
     def error_line(self, text: str) -> None:
-        """Prints a line on stderr."""
+        """Print a line on stderr."""
         if self.shows_bars:
             self._print(text)
         else:
@@ -83,7 +83,7 @@ class Terminal:
 
     @contextmanager
     def log(self, verbose: bool = False) -> Iterator[None]:
-        """Prints the warnings of bide's log, with `verbose` also its information."""
+        """Print the warnings of bide's log, with `verbose` also its information."""
         log, level = logging.getLogger("bide"), logging.INFO if verbose else logging.WARNING
         printer, before = LogPrinter(self, level), log.level
         log.addHandler(printer)
@@ -122,7 +122,7 @@ def _same_terminal() -> bool:
 
 
 def print_line(text: str, err: bool = False) -> None:
-    """Prints text that may come from an API or a handler."""
+    """Print text that may come from an API or a handler."""
     stream = sys.stderr if err else sys.stdout
     click.echo(harmless(text) if stream.isatty() else text, err=err)
 

@@ -184,7 +184,7 @@ def submit(
 ) -> None:
     """Send a job to a service.
 
-    Prints the job's id after the service has it on disk, or with --wait its result. With --api, KIND is that API's own
+    Print the job's id after the service has it on disk, or with --wait its result. With --api, KIND is that API's own
     name for it, e.g. a model or a process, if it has one.
 
     The upload of a file of 16 MB or more resumes after a broken connection; with --ledger the same command resumes it
@@ -260,7 +260,7 @@ class SubmitRun:
         return replace(latest, replayed=job.replayed)
 
     def _print_sent(self, account: Account, job: JobHandle) -> None:
-        """Prints what `bide wait`, `status` and `cancel` accept: at some APIs an id alone is not enough."""
+        """Print what `bide wait`, `status` and `cancel` accept: at some APIs an id alone is not enough."""
         api, ref = account.api, job.ref
         if self.as_json:
             status = job.latest.status if job.latest is not None else None
@@ -306,7 +306,7 @@ class SubmitRun:
         return f"job {bare_job(text)} is still running. Wait for it again with: {command}"
 
     async def _watch_queue(self, client: AsyncClient, job: JobHandle) -> None:
-        """Says once if the job cannot start because no worker serves its queue, or because the queue is paused."""
+        """Say once if the job cannot start because no worker serves its queue, or because the queue is paused."""
         said = not self.target.own
         while not said and job.latest is not None and job.latest.status is Status.PENDING:
             name = job.latest.queue

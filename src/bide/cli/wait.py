@@ -187,7 +187,7 @@ class WaitRun:
     _texts: dict[tuple[ApiAddress, str], str] = field(default_factory=dict)  # of the given jobs
 
     async def run(self, texts: list[str]) -> int:
-        """Returns the exit code."""
+        """Return the exit code."""
         timed_out, left = False, 0
         self.unfinished = dict.fromkeys(texts)
         clients: Clients | None = None
@@ -234,7 +234,7 @@ class WaitRun:
         ledger: SqliteLedger,
         jobs: dict[ApiAddress, dict[str, JobHandle]],
     ) -> None:
-        """Adds the unacknowledged jobs of the ledger, and drops acknowledged ones. Stores the settings."""
+        """Add the unacknowledged jobs of the ledger, and drop acknowledged ones. Store the settings."""
         given = bool(jobs)
         counts = await ledger.counts()
         if not counts and not given:
@@ -352,7 +352,7 @@ def _longest(settings: list[WaitSettings]) -> Timeout:
 
 
 async def _advise(clients: Iterable[AsyncClient], terminal: Terminal) -> None:
-    """Prints advice if a budget is too small for the load, and again after it has changed much."""
+    """Print advice if a budget is too small for the load, and again after it has changed much."""
     said: dict[AsyncClient, tuple[Advice, bool]] = {}
     await asyncio.sleep(FIRST_ADVICE)
     while True:

@@ -111,7 +111,7 @@ class Account:
         self._account_budget: AccountBudget | None = None
 
     async def open(self) -> Poller:
-        """Opens the account at its first use, because the poller belongs to the running event loop."""
+        """Open the account at its first use, because the poller belongs to the running event loop."""
         async with self._opening:
             if self._poller is not None:
                 return self._poller
@@ -157,7 +157,7 @@ class Account:
             return self._poller
 
     async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
-        """Sends one request on the account's budget and returns its answer, whatever its status.
+        """Send one request on the account's budget and return its answer, whatever its status.
 
         `content` is a body of any size. With `only`, a body whose content type does not contain this text is not read.
         """
@@ -165,12 +165,12 @@ class Account:
         return await poller.sender.send(call, only, content)
 
     async def open_download(self, call: Call) -> Download:
-        """Sends one request and returns a success whose body is still to be read; else Throttled or ServiceError."""
+        """Send one request and return a success whose body is still to be read; else Throttled or ServiceError."""
         poller = await self.open()
         return await poller.sender.open(call)
 
     async def open_ledger(self) -> None:
-        """Opens the ledger of the options. `open` does this, too."""
+        """Open the ledger of the options. `open` does this, too."""
         ledger = self.options.get("ledger")
         if ledger is None or self.ledger is not None:
             return
@@ -246,7 +246,7 @@ class Account:
         return job
 
     async def add_to_ledger(self, jobs: Sequence[JobState]) -> None:
-        """Adds jobs to the ledger, if there is one."""
+        """Add jobs to the ledger, if there is one."""
         await self.open()
         if self.session is not None:
             await self.session.add(jobs)
@@ -254,7 +254,7 @@ class Account:
     def watch(
         self, jobs: Sequence[JobState], listener: JobListener, timeout: float | None = None
     ) -> None:
-        """Starts to wait for jobs of an open account."""
+        """Start to wait for jobs of an open account."""
         poller = self._poller
         assert poller is not None
         deadline = FOREVER
@@ -289,7 +289,7 @@ class Account:
     async def submit(
         self, kind: str, input: Any, key: str | None = None, call: Call | None = None
     ) -> JobState:
-        """Submits one job; `call` is the request if the caller has made it. If too many jobs run, it waits for a slot.
+        """Submit one job; `call` is the request if the caller has made it. If too many jobs run, it waits for a slot.
 
         With an idempotency key the request is retried after any failure; without one only after a response that
         guarantees that the request had no effect, because a retry could create a second job.
@@ -352,7 +352,7 @@ class Account:
         return self._kinds[name]
 
     async def _wait_for_slot(self) -> None:
-        """Reserves a slot. If the API limits concurrent jobs, it waits until one of this account's jobs has ended."""
+        """Reserve a slot. If the API limits concurrent jobs, it waits until one of this account's jobs has ended."""
         most = self.api.concurrent
         while most is not None:
             self._running = [job for job in self._running if not job.over]
@@ -367,7 +367,7 @@ class Account:
         self._submitting += 1
 
     async def _wait_for_submit_limit(self) -> None:
-        """Waits until the API's limit for submissions permits one more."""
+        """Wait until the API's limit for submissions permits one more."""
         limit = self.api.submit_limit
         while limit is not None:
             now = self._timing.now()
@@ -379,7 +379,7 @@ class Account:
             await self._timing.sleep(self._submitted[0] + limit.per + SLACK - now + 0.01)
 
     async def refresh(self, job: JobState) -> None:
-        """Requests the status of the job now."""
+        """Request the status of the job now."""
         job.requests += 1
         self._read(job, await self.send(self.api.calls.ask(job.ref, job.etag)))
         error = self.not_found_error(job)
@@ -408,7 +408,7 @@ class Account:
         return ServiceError(status, {"code": code, "detail": error.message}, self.api.url or "")
 
     async def cancel(self, job: JobState) -> None:
-        """Cancels the job. At a third party's API it requests the status first and does not cancel an ended job.
+        """Cancel the job. At a third party's API it requests the status first and does not cancel an ended job.
 
         Some APIs change the outcome of an ended job when it is cancelled, or delete its result.
         """
@@ -435,14 +435,14 @@ class Account:
         await self.refresh(job)
 
     async def retry(self, job: JobState) -> None:
-        """Runs an ended job again."""
+        """Run an ended job again."""
         await self._change(job, self.api.retry(job.ref))
 
     async def delete(self, job: JobState) -> None:
         await self._change(job, self.api.delete(job.ref))
 
     async def _change(self, job: JobState, call: Call | None) -> None:
-        """Sends the request once: a retry could report the effect of the first request as a conflict."""
+        """Send the request once: a retry could report the effect of the first request as a conflict."""
         if call is None:
             raise BideError(
                 f"{self.api.name} cannot run a job again or delete it. Submit a new job instead"
@@ -505,7 +505,7 @@ class Account:
         return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
 
     async def explain(self, job: JobState) -> None:
-        """Requests the cause of a failure, if the description says how. Without an answer the error stays as it is."""
+        """Request the cause of a failure, if the description says how. Without an answer the error stays as it is."""
         seen = job.seen
         if seen is None or seen.state != "failed" or seen.error is None or job.explained:
             return
@@ -583,7 +583,7 @@ class Account:
         return files
 
     async def download(self, job: JobState, name: str, path: Path) -> Path:
-        """Streams a file of a job, or its result, to `path`."""
+        """Stream a file of a job, or its result, to `path`."""
         first = self.address(job, name)
         try:
             return await self._download(job, name, path, first)
@@ -635,7 +635,7 @@ class Account:
         return await Retrying(self.policy, self._timing, self._rng).run(send, safe)
 
     def _raise_to_retry(self, answer: Answer, safe: bool) -> Answer:
-        """Raises the problem of an answer that a retry may change."""
+        """Raise the problem of an answer that a retry may change."""
         if answer.status >= 400 and not self.api.reader.crowded(answer):
             error = self.api.reader.problem(answer)
             if self.policy.retries(error, safe):

@@ -142,7 +142,7 @@ class BlockingJob:
         *,
         cancel_on_timeout: bool = False,
     ) -> Any:
-        """Waits until the job has ended and returns its result: see JobHandle.result."""
+        """Wait until the job has ended and return its result: see JobHandle.result."""
         return self._loop.run(
             self._handle.result(timeout, progress, on_change, cancel_on_timeout=cancel_on_timeout)
         )
@@ -206,13 +206,13 @@ class Client:
         self._end()
 
     def submit(self, kind: str, input: Any = None, **options: Unpack[SubmitOptions]) -> BlockingJob:
-        """Submits one job; when this returns, the service has it on disk. Options: see SubmitOptions."""
+        """Submit one job; when this returns, the service has it on disk. Options: see SubmitOptions."""
         return self._job(self._loop.run(self._client.submit(kind, input, **options)))
 
     def submit_many(
         self, jobs: Iterable[JobSubmission], *, idempotency_key: str | None = None
     ) -> list_of[BlockingJob | ServiceError]:
-        """Submits many jobs in few requests: returns for each, in order, its handle or the error that rejected it."""
+        """Submit many jobs in few requests. Return for each, in order, its handle or the error that rejected it."""
         outcomes = self._loop.run(self._client.submit_many(jobs, idempotency_key=idempotency_key))
         return [one if isinstance(one, ServiceError) else self._job(one) for one in outcomes]
 
@@ -224,7 +224,7 @@ class Client:
         return self._client.advice()
 
     def resume(self, *jobs: BlockingJob) -> Sequence[BlockingJob]:
-        """Adds jobs to the ledger and returns the jobs to wait for: see AsyncClient.resume."""
+        """Add jobs to the ledger and return the jobs to wait for: see AsyncClient.resume."""
         given = {id(job._handle): job for job in jobs}
         handles = self._loop.run(self._client.resume(*(job._handle for job in given.values())))
         return [given.get(id(handle)) or self._job(handle) for handle in handles]
@@ -234,7 +234,7 @@ class Client:
         return [self._job(handle) for handle in self._loop.run(self._client.unacknowledged())]
 
     def acknowledge(self, *jobs: BlockingJob) -> None:
-        """Marks ended jobs as processed: `unacknowledged` and `resume` leave them out."""
+        """Mark ended jobs as processed: `unacknowledged` and `resume` leave them out."""
         self._loop.run(self._client.acknowledge(*(job._handle for job in jobs)))
 
     def list(
@@ -257,7 +257,7 @@ class Client:
     def log(
         self, job_id: str, *, level: str | None = None, follow: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yields the lines of a job's log: see AsyncClient.log."""
+        """Yield the lines of a job's log: see AsyncClient.log."""
         return self._loop.drain(self._client.log(job_id, level=level, follow=follow))
 
     def cancel(self, job_id: str) -> JobStatus:
@@ -293,7 +293,7 @@ class Client:
         on_change: OnChange | None = None,
         cancel_on_timeout: bool = False,
     ) -> Iterator[BlockingJob]:
-        """Yields each job when it ends: see AsyncClient.as_completed. Each client waits for its jobs on its own loop."""
+        """Yield each job when it ends: see AsyncClient.as_completed. Each client waits for its jobs on its own loop."""
         known = {id(job._handle): job for job in jobs}
         groups: dict[Loop, list_of[JobHandle]] = {}
         for job in known.values():
@@ -317,7 +317,7 @@ class Client:
         jobs: Iterable[BlockingJob],
         **options: Unpack[WaitOptions],
     ) -> Sequence[BlockingJob]:
-        """Waits until every job has ended; returns the jobs in the given order."""
+        """Wait until every job has ended; return the jobs in the given order."""
         given = list_of(jobs)
         for _ in self.as_completed(given, **options):
             pass

@@ -120,7 +120,7 @@ class AsyncClient(ServiceOperations):
     # --- jobs
 
     async def submit(self, kind: str, input: Any = None, **options: Unpack[SubmitOptions]) -> JobHandle:
-        """Submits one job; when this returns, the service has it on disk. Options: see SubmitOptions."""
+        """Submit one job; when this returns, the service has it on disk. Options: see SubmitOptions."""
         check_names("submit", options, SubmitOptions)
         if options.get("file") is not None or options.get("files"):
             return await self._submit_files(kind, input, options)
@@ -131,7 +131,7 @@ class AsyncClient(ServiceOperations):
     async def submit_many(
         self, jobs: Iterable[JobSubmission], *, idempotency_key: str | None = None
     ) -> Sequence[JobHandle | ServiceError]:
-        """Submits many jobs in few requests: returns for each, in order, its handle or the error that rejected it.
+        """Submit many jobs in few requests. Return for each, in order, its handle or the error that rejected it.
 
         With an idempotency key the client retries a failed request, and the same list can be submitted again: accepted
         jobs are returned, not repeated.
@@ -151,7 +151,7 @@ class AsyncClient(ServiceOperations):
         return outcomes
 
     def job(self, job_id: str, kind: str = "") -> JobHandle:
-        """A handle on a job by its id, or by its URL at another API. Sends no request."""
+        """Return a handle on a job by its id, or by its URL at another API. Send no request."""
         return JobHandle(self._account, self._account.job(job_id, kind))
 
     async def cancel(self, job_id: str) -> JobStatus:
@@ -168,7 +168,7 @@ class AsyncClient(ServiceOperations):
     def as_completed(
         self, jobs: Iterable[JobHandle], **options: Unpack[WaitOptions]
     ) -> AsyncIterator[JobHandle]:
-        """Yields each job when it ends; its `result()` then needs no more waiting. Raises WaitTimeout at the timeout.
+        """Yield each job when it ends; its `result()` then needs no more waiting. Raise WaitTimeout at the timeout.
 
         A job that the service does not know is yielded, too: its `result()` raises the error.
         """
@@ -177,7 +177,7 @@ class AsyncClient(ServiceOperations):
     async def wait_all(
         self, jobs: Iterable[JobHandle], **options: Unpack[WaitOptions]
     ) -> Sequence[JobHandle]:
-        """Waits until every job has ended; returns the handles in the given order, each with its `latest`."""
+        """Wait until every job has ended; return the handles in the given order, each with its `latest`."""
         handles = list_of(jobs)
         async for _ in as_completed(handles, **options):
             pass
@@ -190,7 +190,7 @@ class AsyncClient(ServiceOperations):
     # --- the ledger
 
     async def resume(self, *jobs: JobHandle) -> Sequence[JobHandle]:
-        """Adds jobs to the ledger and returns the jobs to wait for: these and all unacknowledged ones of this API.
+        """Add jobs to the ledger and return the jobs to wait for: these and all unacknowledged ones of this API.
 
         Given jobs that were acknowledged before are left out.
         """
@@ -210,7 +210,7 @@ class AsyncClient(ServiceOperations):
         return [JobHandle(self._account, state) for state in await session.unacknowledged()]
 
     async def acknowledge(self, *jobs: JobHandle) -> None:
-        """Marks ended jobs as processed: `unacknowledged` and `resume` leave them out. Live jobs are ignored."""
+        """Mark ended jobs as processed: `unacknowledged` and `resume` leave them out. Live jobs are ignored."""
         await self._account.open()
         session = self._account.ledger_session
         await session.acknowledge([job._state for job in jobs if job._state.ended])

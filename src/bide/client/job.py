@@ -91,9 +91,9 @@ class JobHandle:
         *,
         cancel_on_timeout: bool = False,
     ) -> Any:
-        """Waits until the job has ended and returns its result.
+        """Wait until the job has ended and return its result.
 
-        Raises JobFailed if it failed or was cancelled, and WaitTimeout after `timeout` seconds; the job then continues,
+        Raise JobFailed if it failed or was cancelled, and WaitTimeout after `timeout` seconds; the job then continues,
         unless `cancel_on_timeout` is set. None: no timeout. A partial success returns its result, and `latest.error` has
         the errors. `progress` shows a bar in a terminal, or moves the given tqdm bar.
         """
@@ -136,12 +136,12 @@ class JobHandle:
             raise WaitTimeout(self.id, timeout, default) from None
 
     async def cancel(self) -> JobStatus:
-        """Cancels the job. An ended job of another API is not changed: `cancelling` is True if a cancel was sent."""
+        """Cancel the job. An ended job of another API is not changed: `cancelling` is True if a cancel was sent."""
         await self._account.cancel(self._state)
         return self._known()
 
     async def retry(self) -> JobStatus:
-        """Runs the job again; finished steps are kept."""
+        """Run the job again; finished steps are kept."""
         await self._account.retry(self._state)
         return self._known()
 
@@ -149,7 +149,7 @@ class JobHandle:
         await self._account.delete(self._state)
 
     async def download(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """Streams one of the job's files to `path`, or into that folder, and returns its path."""
+        """Stream one of the job's files to `path`, or into that folder, and return its path."""
         if self._state.seen is None:
             await self._account.refresh(self._state)
         return await self._account.download(self._state, name, Path(path))
@@ -208,7 +208,7 @@ async def as_completed(
     on_change: OnChange | None = None,
     cancel_on_timeout: bool = False,
 ) -> AsyncGenerator[JobHandle]:
-    """Yields each job when it ends; its `result()` then needs no more waiting.
+    """Yield each job when it ends; its `result()` then needs no more waiting.
 
     The jobs may belong to several clients. By default, each client's own timeout applies to its jobs.
     """
@@ -264,7 +264,7 @@ async def as_completed(
 
 
 async def until_ended(account: Account, state: JobState, on_change: OnChange) -> JobStatus:
-    """Waits until a job has ended and returns its status; an error that ends the wait early is raised."""
+    """Wait until a job has ended and return its status; an error that ends the wait early is raised."""
     ended = as_completed([JobHandle(account, state)], timeout=None, on_change=on_change)
     async with aclosing(ended):
         await anext(ended)
@@ -276,7 +276,7 @@ async def until_ended(account: Account, state: JobState, on_change: OnChange) ->
 
 
 async def cancel_all(handles: Sequence[JobHandle]) -> None:
-    """Cancels jobs within CANCEL_WITHIN seconds. Errors are ignored: the job has ended, or its service is down."""
+    """Cancel jobs within CANCEL_WITHIN seconds. Errors are ignored: the job has ended, or its service is down."""
 
     async def cancel(handle: JobHandle) -> None:
         with suppress(BideError):

@@ -93,7 +93,7 @@ class JobState:
         return f"<{self.job_id} {self.status or 'not asked yet'}>"
 
     def take(self, seen: Seen) -> None:
-        """Stores an answer. A job that is gone after a cancel counts as cancelled: some APIs delete it."""
+        """Store an answer. A job that is gone after a cancel counts as cancelled: some APIs delete it."""
         gone = seen.error is not None and seen.error.code in (NOT_FOUND, GONE)
         self.seen = Seen(state="cancelled") if gone and self.cancelling else seen
 

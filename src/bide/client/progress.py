@@ -66,7 +66,7 @@ class Show(Protocol):
 
 @contextmanager
 def bars(job_ids: Sequence[Hashable], wanted: object = True) -> Iterator[Show | None]:
-    """Yields a function to call at each change; None if stderr is not a terminal.
+    """Yield a function to call at each change; None if stderr is not a terminal.
 
     `job_ids` are the keys that `Show` is called with: jobs of two services may have the same id. `wanted` may be the
     caller's console: its lines go above the bars, and the bars disappear at the end, because the lines have the results.
@@ -94,7 +94,7 @@ def bars(job_ids: Sequence[Hashable], wanted: object = True) -> Iterator[Show | 
 
 @contextmanager
 def upload_bar(name: str, size: int, wanted: Any = True) -> Iterator[Callable[[int], object]]:
-    """Yields a function that takes the number of sent bytes; `wanted` may be the caller's own bar, e.g. of tqdm, or its
+    """Yield a function that takes the number of sent bytes; `wanted` may be the caller's own bar, e.g. of tqdm, or its
     console."""
     if hasattr(wanted, "update"):
         wanted.total = size

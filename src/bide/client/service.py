@@ -78,7 +78,7 @@ class ServiceOperations:
     async def log(
         self, job_id: str, *, level: str | None = None, follow: bool = False
     ) -> AsyncGenerator[dict[str, Any]]:
-        """Yields the lines of a job's log, oldest first: `level` and above. With `follow` also new lines, until the job
+        """Yield the lines of a job's log, oldest first: `level` and above. With `follow` also new lines, until the job
         has ended.
         """
         params = [("level", level)] if level is not None else []
@@ -158,7 +158,7 @@ class ServiceOperations:
     async def _known_jobs(
         self, jobs: Sequence[JobStatus], headers: Mapping[str, str] | None = None
     ) -> list_of[JobHandle]:
-        """Handles on jobs that the service has just described."""
+        """Return handles on jobs that the service has just described."""
         api, account = self._api("describe a job"), self._account
         states = []
         for job in jobs:

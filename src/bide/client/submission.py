@@ -81,7 +81,7 @@ def submission_call(api: Api, kind: str, input: Any, options: SubmitOptions) -> 
 
 
 def batches(jobs: Iterable[JobSubmission]) -> Iterator[list[msgspec.Raw]]:
-    """Batches that a service accepts, by number and by size."""
+    """Yield batches that a service accepts, by number and by size."""
     batch: list[msgspec.Raw] = []
     size = 0
     for job in jobs:
@@ -97,7 +97,7 @@ def batches(jobs: Iterable[JobSubmission]) -> Iterator[list[msgspec.Raw]]:
 
 
 def check_names(what: str, given: Mapping[str, Any], form: type) -> None:
-    """Raises TypeError for a misspelt option, as Python does for a misspelt parameter."""
+    """Raise TypeError for a misspelt option, as Python does for a misspelt parameter."""
     unknown = set(given) - set(form.__annotations__)
     if unknown:
         raise TypeError(

@@ -23,7 +23,7 @@ class Timing:
         return self.start + (time.time() - self.start) * self.speed
 
     def later(self, at: float, what: Callable[[], object]) -> asyncio.TimerHandle:
-        """Calls `what` at a time of `now`."""
+        """Call `what` at a time of `now`."""
         wait = max(0.0, at / self.speed - time.monotonic())
         return asyncio.get_running_loop().call_later(min(wait, 86400.0), what)
 

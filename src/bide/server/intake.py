@@ -74,7 +74,7 @@ def read_submission(body: bytes | msgspec.Raw) -> Submission:
 
 
 def make_submission(fields: Mapping[str, Any]) -> Submission:
-    """Returns the submission with these fields. Raises InvalidInput like `read_submission`."""
+    """Return the submission with these fields. Raise InvalidInput like `read_submission`."""
     try:
         return msgspec.convert(fields, Submission)
     except msgspec.ValidationError as error:
@@ -227,14 +227,14 @@ class Intake:
         trace_id: str | None = None,
         parent: Job | None = None,
     ) -> NewJob:
-        """Validate a submission and return its job. Raises a Problem; stores nothing."""
+        """Validate a submission and return its job. Raise a Problem; store nothing."""
         checked = self.check(submission, key, parent)
         return await self.make_job(checked, key=key, trace_id=trace_id, parent=parent)
 
     def check(
         self, submission: Submission, key: str | None, parent: Job | None = None
     ) -> CheckedSubmission:
-        """Validate what does not depend on the time, on files or on workers. Raises a Problem."""
+        """Validate what does not depend on the time, on files or on workers. Raise a Problem."""
         kind = self._registry.kind(submission.kind)
         dedupe = kind.dedupe or submission.dedupe
         if kind.require_key and key is None and parent is None and dedupe is None:
@@ -265,7 +265,7 @@ class Intake:
         uploads: Mapping[str, Upload] | None = None,
         promised: bool = False,
     ) -> NewJob:
-        """Return the job of a submission. Raises a Problem; stores nothing. `uploads` will be stored together with the job.
+        """Return the job of a submission. Raise a Problem; store nothing. `uploads` will be stored together with the job.
         `promised`: its queue was accepted when the upload began.
         """
         submission, kind, run_at, deadline = (

@@ -33,7 +33,7 @@ class App(Registry):
     _asgi: AsgiService | None = None
 
     def asgi(self, *, data: str | Path | None = None, config: Config | None = None) -> AsgiService:
-        """Returns the service of this app as an ASGI application. Pass its `lifespan` to the application that mounts it."""
+        """Return the service of this app as an ASGI application. Pass its `lifespan` to the application that mounts it."""
         from bide.server.worker.app_location import locate
         from bide.service.asgi import AsgiService
         from bide.service.assembly import assemble
@@ -53,7 +53,7 @@ class App(Registry):
         config: Config | None = None,
         **settings: Any,
     ) -> Any:
-        """Returns a Celery app whose workers run these jobs: `celery -A MODULE:NAME worker`. `settings` are for Celery."""
+        """Return a Celery app whose workers run these jobs: `celery -A MODULE:NAME worker`. `settings` are for Celery."""
         from bide.server.config import EngineConfig
         from bide.server.worker.app_location import locate
         from bide.service.backends import require_celery
@@ -71,7 +71,7 @@ class App(Registry):
         return make_celery(self, lambda: locate(self), known, **settings)
 
     def submit(self, kind: str, input: dict[str, Any] | None = None, **options: Any) -> JobStatus:
-        """Submits a job without HTTP; returns when it is on disk. In async code use `await app.submit_async(…)`.
+        """Submit a job without HTTP; return when it is on disk. In async code use `await app.submit_async(…)`.
 
         Options: file (a path, a binary file object, or the object of an uploaded file in FastAPI, Flask or Django), files
         (by parameter), idempotency_key, dedupe, priority, queue, run_at, deadline (datetimes), labels.
@@ -110,7 +110,7 @@ class App(Registry):
     def run_inline(
         self, kind: str, input: dict[str, Any] | None = None, *, folder: Path | None = None
     ) -> InlineJob:
-        """Runs a job in this process without a service, for tests. Exceptions of the handler propagate.
+        """Run a job in this process without a service, for tests. Exceptions of the handler propagate.
 
         A `Path` in the input becomes a `File`.
         """

@@ -65,7 +65,7 @@ class AsgiService:
             await self._stop()
 
     async def _start(self) -> Service | None:
-        """Returns the service; None if another worker runs it."""
+        """Return the service; None if another worker runs it."""
         async with self._starting:
             if self.service is None and self._taking_over is None:
                 service = self._build()
@@ -138,7 +138,7 @@ class AsgiService:
 
 
 async def _reject(reason: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Rejects a request without a service: the outer application may run before its start and after its stop."""
+    """Reject a request without a service: the outer application may run before its start and after its stop."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1012})

@@ -255,12 +255,12 @@ class Service:
         await self.upkeep.start()
 
     async def stop(self, drain: float | None = None) -> None:
-        """Calls `drain` and `close`. If there is a listener, stop it in between, because open requests need the store."""
+        """Call `drain` and `close`. If there is a listener, stop it in between, because open requests need the store."""
         await self.drain(drain)
         await self.close()
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Refuses new jobs, waits for running ones, returns the rest to the queue, and ends long polls. Other requests are
+        """Refuse new jobs, wait for running ones, return the rest to the queue, and end long polls. Other requests are
         still answered, and a running job may still spawn others.
         """
         self.http.health.stopping = True
@@ -270,7 +270,7 @@ class Service:
         self.events.close()
 
     async def close(self) -> None:
-        """Closes the store and the other components. Call it after the last request."""
+        """Close the store and the other components. Call it after the last request."""
         await self.upkeep.stop()
         await self.progress.close()
         await self.uploads.close()
@@ -287,7 +287,7 @@ class Service:
         self.http.metrics.on_events(events)
 
     def _reset(self) -> None:
-        """Clears all caches after the store has lost events that were already reported."""
+        """Clear all caches after the store has lost events that were already reported."""
         self.progress.forget()
         self.http.forget()
         self.engine.reset()

@@ -47,7 +47,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def make_store(config: StoreConfig, folder: DataFolder) -> Store:
-    """Returns the store without opening it."""
+    """Return the store without opening it."""
     if config.url is None:
         from bide.server.store.sqlite.store import SqliteStore
 
@@ -59,7 +59,7 @@ def make_store(config: StoreConfig, folder: DataFolder) -> Store:
 
 
 def make_shared_store(config: StoreConfig) -> SharedStore:
-    """Returns the store of a worker without opening it. It receives only events of the worker's own jobs."""
+    """Return the store of a worker without opening it. It receives only events of the worker's own jobs."""
     if config.url is None:
         raise SetupError(NOT_SHARED)
     _require_psycopg()
@@ -69,7 +69,7 @@ def make_shared_store(config: StoreConfig) -> SharedStore:
 
 
 def make_database(config: StoreConfig, folder: DataFolder) -> StoreDatabase:
-    """Returns the database of the store that `make_store` returns."""
+    """Return the database of the store that `make_store` returns."""
     if config.url is None:
         from bide.server.store.sqlite.file import SqliteFile
 
@@ -96,7 +96,7 @@ def _require_psycopg() -> None:
 
 
 def check_engine(config: Config) -> None:
-    """Raises SetupError if the settings of the engine contradict each other."""
+    """Raise SetupError if the settings of the engine contradict each other."""
     engine = config.engine
     if engine.name not in ENGINES:
         raise SetupError(f"unknown engine {engine.name!r}: use {' or '.join(ENGINES)}")
@@ -147,7 +147,7 @@ def make_celery_engine(registry: Registry, store: Store, config: Config) -> Cele
 def make_progress_store(
     progress: str | None, store: StoreConfig, broker: str | None = None
 ) -> ProgressStore:
-    """Returns the progress store that replicas share: the Redis that `progress` names, else the broker if it is a
+    """Return the progress store that replicas share: the Redis that `progress` names, else the broker if it is a
     Redis, else a table in the store's database. A service on SQLite has no replicas and uses memory.
     """
     url = progress or (broker if broker and urlsplit(broker).scheme in REDIS_SCHEMES else None)

@@ -69,7 +69,7 @@ class DataFolder:
         return f"{self.replica}:{os.getpid()}"
 
     def lock(self, *, required: bool = True) -> bool:
-        """Locks the folder. If another process holds the lock, raises FolderInUse, or returns False if not `required`."""
+        """Lock the folder. If another process holds the lock, raise FolderInUse, or return False if not `required`."""
         self.reject_network()
         try:
             make_folders(self.path)
@@ -96,7 +96,7 @@ class DataFolder:
         return True
 
     def tighten(self) -> None:
-        """Narrows wider modes of an earlier version.
+        """Narrow wider modes of an earlier version.
 
         The mode of the folder itself changes only if bide created all of its files, because other programs may use it.
         """
@@ -123,7 +123,7 @@ class DataFolder:
         )
 
     def reject_network(self) -> None:
-        """Raises SetupError if the folder is on a network file system."""
+        """Raise SetupError if the folder is on a network file system."""
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         except OSError:  # not Linux
@@ -150,7 +150,7 @@ def _is_sibling(holder: str) -> bool:
 
 
 def filesystem(path: Path, mounts: str) -> str | None:
-    """Returns the type of the file system of `path`, from the text of mountinfo."""
+    """Return the type of the file system of `path`, from the text of mountinfo."""
     found, depth = None, 0
     for line in mounts.splitlines():
         mount, _, source = line.partition(" - ")

@@ -16,7 +16,7 @@ from bide.service.worker_runtime import WorkerRuntime
 
 
 def celery_app(target: str) -> Any:
-    """Returns the Celery app MODULE:NAME; None if it is something else."""
+    """Return the Celery app MODULE:NAME; None if it is something else."""
     import importlib
     import sys
 
@@ -55,7 +55,7 @@ def broker(url: str, registry: Registry | None) -> str:
 
 
 def workers(store: str, registry: Registry | None) -> str:
-    """Lists the live workers. Raises SetupError if there are none, or if they cannot run a kind of the app."""
+    """List the live workers. Raise SetupError if there are none, or if they cannot run a kind of the app."""
     alive = read(make_server(store).live_workers(SILENT))
     if not alive:
         raise SetupError(

@@ -85,7 +85,7 @@ class InlineRunner:
         self._trace_id = new_trace_id()
 
     def add_file(self, path: Path) -> File:
-        """Stores a file of the test for a `File` parameter."""
+        """Store a file of the test for a `File` parameter."""
         content_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         owner = job_id(time.time(), os.urandom(16))
         info = self._blobs.put(owner, 1, path.name, path, content_type)
@@ -153,7 +153,7 @@ class InlineRunner:
 
 
 def run_inline(registry: Registry, kind: str, input: dict[str, Any], folder: Path | None) -> InlineJob:
-    """Runs a job with its files in `folder`, or in a temporary folder that is removed when this process exits."""
+    """Run a job with its files in `folder`, or in a temporary folder that is removed when this process exits."""
     runner = InlineRunner(registry, folder if folder is not None else _temporary())
     given = {k: runner.add_file(v) if isinstance(v, Path) else v for k, v in input.items()}
     return runner.run(kind, to_json(given, "the input"))

@@ -34,7 +34,7 @@ def serve(
     *,
     listening: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serves until a signal stops it. Calls `listening` with the URL when the service accepts requests."""
+    """Serve until a signal stops it. Calls `listening` with the URL when the service accepts requests."""
     sock = bind(config.http.host, config.http.port)
     host, port = sock.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

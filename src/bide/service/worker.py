@@ -64,7 +64,7 @@ class RuntimeStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has 
 def make_celery(
     registry: Registry, locate: Callable[[], AppLocation], config: Config, **settings: Any
 ) -> Celery:
-    """Returns a Celery app whose workers run this app's jobs; `settings` are Celery's."""
+    """Return a Celery app whose workers run this app's jobs; `settings` are Celery's."""
     check_engine(config)
     app = make_broker(config.engine).celery(served(registry), **settings)
     runtime = WorkerRuntime(registry, locate, config)
@@ -84,7 +84,7 @@ def run_worker(
     log_level: str,
     started: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """Runs until a signal stops it; returns the exit code."""
+    """Run until a signal stops it; return the exit code."""
     app = make_celery(registry, lambda: location, config)
     runtime: WorkerRuntime = getattr(app, RUNTIME)
     names = list(queues) if queues else sorted(served(registry))

@@ -59,7 +59,7 @@ class WorkerRuntime:
         return self._folder.replica
 
     def start(self, queues: Sequence[str], concurrency: int | None) -> None:
-        """Returns when the worker accepts jobs, or raises the exception that prevents it."""
+        """Return when the worker accepts jobs, or raise the exception that prevents it."""
         if self._thread is not None:
             return
         app_location.reject_in_child("a worker")
@@ -82,7 +82,7 @@ class WorkerRuntime:
         self._call_soon(self._engine.hint_queue, queue)
 
     def stop(self) -> None:
-        """Begins to drain and returns immediately. A second call returns the running jobs to the queue."""
+        """Begin to drain and return immediately. A second call returns the running jobs to the queue."""
         if self._thread is None or self.failure is not None:
             return
         if self.ending:
@@ -93,7 +93,7 @@ class WorkerRuntime:
             self._call_soon(self.hint_consumer.close)
 
     def join(self) -> None:
-        """Waits for the end, in short intervals so that Python handles signals."""
+        """Wait for the end, in short intervals so that Python handles signals."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(0.2)
 
@@ -155,7 +155,7 @@ class WorkerRuntime:
             await self._store.remove_worker(self.name)
 
     async def _beat(self) -> None:
-        """Sends the heartbeat of this worker."""
+        """Send the heartbeat of this worker."""
         wait = 0.1  # short until the children have started
         while True:
             try:
@@ -181,7 +181,7 @@ class WorkerRuntime:
             self.hint_consumer.tick()
 
     async def _sweep_folders(self) -> None:
-        """Removes the working folders of jobs that no longer exist."""
+        """Remove the working folders of jobs that no longer exist."""
         assert self._folder is not None
         while True:
             try:
@@ -196,7 +196,7 @@ async def sweep_work(store: SharedStore, work: Path, age: float) -> None:
 
 
 def take_folder(data: Path) -> DataFolder:
-    """Locks and returns the first of `workers/1`, `workers/2`, … in the data folder that no running worker has."""
+    """Lock and return the first of `workers/1`, `workers/2`, … in the data folder that no running worker has."""
     number = 0
     while True:
         number += 1

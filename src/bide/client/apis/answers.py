@@ -89,7 +89,7 @@ class Answer:
         )
 
     def raise_for_status(self) -> Self:
-        """Returns itself if it is a success or a 304; otherwise raises its problem."""
+        """Return itself if it is a success or a 304; otherwise raise its problem."""
         if 200 <= self.status < 300 or self.status == 304:
             return self
         raise self.problem()
@@ -115,7 +115,7 @@ class Answer:
         return ServiceError(self.status, document, without_credentials(self.url))
 
     def _too_large(self) -> str:
-        """Explains a 413 without a problem document, which a proxy sends more often than the API."""
+        """Explain a 413 without a problem document, which a proxy sends more often than the API."""
         server = self.headers.get("Server") or "A server"
         return (
             f"{server} rejected the request because its body is too large. If this is a proxy in front of the API, raise "

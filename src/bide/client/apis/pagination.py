@@ -38,7 +38,7 @@ class NextCheck:
         self._found = may_be_absent or not texts
 
     def page(self, document: Document) -> None:
-        """Checks one more page; null and "" count as found."""
+        """Check one more page; null and "" count as found."""
         self._found = self._found or any(has(document) for has in self._has)
 
     def finish(self) -> None:

@@ -22,7 +22,7 @@ _AFTER_PATH = re.compile("[?#]")
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Ignores case in a dict; every other mapping must do so itself."""
+    """Ignore case in a dict; every other mapping must do so itself."""
     found = headers.get(name)
     if found is None and type(headers) is dict:
         wanted = name.lower()

@@ -79,7 +79,7 @@ class BudgetConnection:
         self._thread.start()
 
     def open(self, name: str, limit: Limit | None = None) -> SharedBudget:
-        """Blocks until the backend has answered, the first time. SetupError if the backend cannot be used."""
+        """Block until the backend has answered, the first time. SetupError if the backend cannot be used."""
         budget = self._budgets.get(name)
         if budget is None:
             exchange = RecordExchange(self._backend, name, limit, self._clock, self._now, self._rng)

@@ -142,7 +142,7 @@ class _PartFile:
         self.etag = None
 
     def restart(self) -> None:
-        """Discards the received bytes of the page."""
+        """Discard the received bytes of the page."""
         self._file.seek(self._start)
         self._file.truncate()
         self.size, self.sha256 = self._start, self._start_sha256.copy()
@@ -191,7 +191,7 @@ def local_name(name: str) -> str:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Writes a small file with the guarantees of a download."""
+    """Write a small file with the guarantees of a download."""
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
         file.write(data)

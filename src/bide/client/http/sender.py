@@ -196,7 +196,7 @@ class Sender:
         exchange: Exchange | None = None,
         stream: bool = False,
     ) -> Answer:
-        """Signs a call, sends it, and follows redirects. The caller takes the first request from the budget. With `slot`
+        """Sign a call, send it, and follow redirects. The caller takes the first request from the budget. With `slot`
         the call is a poll."""
         signer = self._signer
         exchange = exchange or self._transport.exchange
@@ -265,7 +265,7 @@ class Sender:
     # --- the budget
 
     async def wait_for_budget(self) -> None:
-        """Waits for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
+        """Wait for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
         self.waiting += 1
         try:
             async with self._queue:
@@ -289,11 +289,11 @@ class Sender:
             self._wake_poller()
 
     def record_no_answer(self) -> None:
-        """Records in the budget that a granted request got no answer. The breaker does not count it."""
+        """Record in the budget that a granted request got no answer. The breaker does not count it."""
         self._budget.record_response(self._timing.now(), 0, {}, self._timing.wall())
 
     def record_failed_poll(self) -> None:
-        """Records that a poll got no answer."""
+        """Record that a poll got no answer."""
         self._breaker.failed(self._timing.now())
         self.record_no_answer()
 

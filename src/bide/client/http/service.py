@@ -53,7 +53,7 @@ class ServiceRequests:
     async def send_content(
         self, method: str, path: str, content: Content, headers: Mapping[str, str], hold: float = 0.0
     ) -> Answer:
-        """Sends a body of any size, for as long as the connection takes bytes. An error of `content` is raised."""
+        """Send a body of any size, for as long as the connection takes bytes. An error of `content` is raised."""
         call = self.call(method, path, headers=headers, hold=hold)
         return (await (await self._account()).send(call, content=content)).raise_for_status()
 

@@ -50,7 +50,7 @@ class Signer:
         return self._credential is not None and self._credential.stale(self._wall())
 
     async def ready(self) -> None:
-        """Fetches a token if there is none, or it expires soon."""
+        """Fetch a token if there is none, or it expires soon."""
         tries = self._tries
         async with self._lock:
             if not self.stale:
@@ -112,7 +112,7 @@ class Signer:
             raise Denied(401, str(error), final=True) from None
 
     async def denied(self, generation: int) -> bool:
-        """The API denied the credential of that generation. Returns whether there is another one now."""
+        """The API denied the credential of that generation. Return whether there is another one now."""
         if self._credential is None or self._credential.fixed:
             return generation != self.generation
         async with self._lock:
@@ -121,7 +121,7 @@ class Signer:
         return generation != self.generation
 
     def clean(self, answer: Answer) -> Answer:
-        """Hides secrets in a refusal: it may repeat the key, and its text goes into errors and logs."""
+        """Hide secrets in a refusal: it may repeat the key, and its text goes into errors and logs."""
         denied = self._api.reader.denied(answer)
         if answer.status >= 400 or denied:
             if answer.status in (401, 403) or denied:
@@ -130,7 +130,7 @@ class Signer:
         return answer
 
     def hide_in_error(self, seen: Seen) -> Seen:
-        """Hides secrets in the error of a failed job: it may quote the answer."""
+        """Hide secrets in the error of a failed job: it may quote the answer."""
         error = seen.error
         if error is None:
             return seen
@@ -140,7 +140,7 @@ class Signer:
         return msgspec.structs.replace(seen, error=msgspec.structs.replace(error, message=message))
 
     def hide(self, text: str) -> str:
-        """Hides secrets in a text that quotes an answer."""
+        """Hide secrets in a text that quotes an answer."""
         return hide(text, self._secrets())
 
     def credential_source(self) -> str:

@@ -104,7 +104,7 @@ class Transport:
         timeout: aiohttp.ClientTimeout = NO_TIMEOUT,
         stream: bool = False,
     ) -> Answer:
-        """Sends one request. With `stream`, a success is a Download.
+        """Send one request. With `stream`, a success is a Download.
 
         With `only`, a body whose content type does not contain this text is not read.
         """
@@ -142,7 +142,7 @@ class Transport:
             self.fail(error, url)
 
     def fail(self, error: Exception, url: str) -> NoReturn:
-        """Raises an error of aiohttp as one of the client's."""
+        """Raise an error of aiohttp as one of the client's."""
         what = _reason(error)
         host = "/".join(url.split("/", 3)[:3])
         answered = self._route_to(url).answered

@@ -103,11 +103,11 @@ class Knowledge(Protocol):
 
     @property
     def salt(self) -> bytes:
-        """Makes fingerprints of credentials. Each ledger has its own."""
+        """Make fingerprints of credentials. Each ledger has its own."""
         ...
 
     def learn(self, learned: LearnedState) -> Awaitable[None]:
-        """Replaces the values of these keys; others stay."""
+        """Replace the values of these keys; others stay."""
         ...
 
     async def learned(self) -> LearnedState: ...
@@ -117,23 +117,23 @@ class Ledger(Knowledge, Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        """Writes all notes and releases the lock."""
+        """Write all notes and release the lock."""
         ...
 
     def add(self, rows: Sequence[LedgerRow]) -> Awaitable[list[LedgerRow]]:
-        """Stores these jobs. Returns each as the ledger has it: a known job stays as it is."""
+        """Store these jobs. Return each as the ledger has it: a known job stays as it is."""
         ...
 
     def note(self, row: LedgerRow) -> None:
-        """Stores the new status, progress, ETag and requests of a job. Cheap: many notes are written together."""
+        """Store the new status, progress, ETag and requests of a job. Cheap: many notes are written together."""
         ...
 
     def end(self, row: LedgerRow) -> Awaitable[None]:
-        """Stores the outcome of a job."""
+        """Store the outcome of a job."""
         ...
 
     def acknowledge(self, keys: Iterable[Key]) -> Awaitable[None]:
-        """Marks jobs whose outcome the caller has processed."""
+        """Mark jobs whose outcome the caller has processed."""
         ...
 
     async def rows(self, place: ApiAddress | None = None) -> list[LedgerRow]:
@@ -145,5 +145,5 @@ class Ledger(Knowledge, Protocol):
         ...
 
     def forget(self, keys: Iterable[Key]) -> Awaitable[None]:
-        """Removes jobs, e.g. under a key that is no longer used."""
+        """Remove jobs, e.g. under a key that is no longer used."""
         ...

@@ -32,7 +32,7 @@ class LedgerSession:
         return ApiAddress(self._api.name, without_credentials(self._api.url or ""))
 
     async def open(self) -> None:
-        """Reads the rows of this API.
+        """Read the rows of this API.
 
         Earlier versions stored a job under its id alone. Such a row gets the whole reference as its key.
         """
@@ -50,7 +50,7 @@ class LedgerSession:
         self._rows = rows
 
     async def add(self, jobs: Sequence[JobState]) -> list[LedgerRow]:
-        """Stores jobs, and restores those that the ledger knows."""
+        """Store jobs, and restore those that the ledger knows."""
         self._rows = None
         known = await self._ledger.add([self._row(job) for job in jobs])
         for job, row in zip(jobs, known, strict=True):

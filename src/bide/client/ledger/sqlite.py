@@ -222,7 +222,7 @@ class SqliteLedger:
         return await self._do(read)
 
     def remember(self, settings: Mapping[ApiAddress, WaitSettings]) -> Awaitable[None]:
-        """Replaces the settings of these places; others stay. Returns after they are on disk."""
+        """Replace the settings of these places; others stay. Return after they are on disk."""
         rows = [(*place, _encode(found)) for place, found in settings.items()]
         return self._do(
             lambda c: _nothing(c.executemany("REPLACE INTO settings VALUES (?, ?, ?)", rows))
@@ -301,7 +301,7 @@ class SqliteOutbox:
 
 
 def _notes(noted: dict[Key, LedgerRow]) -> Operation:
-    """Writes notes with the values that they have now."""
+    """Write notes with the values that they have now."""
     rows = [
         (
             row.asked_at,

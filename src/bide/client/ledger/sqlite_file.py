@@ -27,7 +27,7 @@ class FileFormat:
 
 
 def lock(path: Path, what: str, instead: str) -> int:
-    """Returns a descriptor that the caller closes; SetupError if another process has the lock."""
+    """Return a descriptor that the caller closes; SetupError if another process has the lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,7 +43,7 @@ def lock(path: Path, what: str, instead: str) -> int:
 
 
 def connect(path: Path, form: FileFormat, *, check_same_thread: bool = False) -> sqlite3.Connection:
-    """Creates the file if there is none. OSError or sqlite3.Error if it cannot be read or written."""
+    """Create the file if there is none. OSError or sqlite3.Error if it cannot be read or written."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(
         path, timeout=5, isolation_level=None, check_same_thread=check_same_thread

@@ -75,7 +75,7 @@ class KindStats:
         return self.plans.sketch.waiting
 
     def expect(self, duration: float) -> None:
-        """Assumes a duration until jobs have ended."""
+        """Assume a duration until jobs have ended."""
         for factor in (0.6, 1.0, 1.6):
             self.plans.sketch.learn(duration * factor, 0.5)
 

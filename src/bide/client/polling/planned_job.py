@@ -71,7 +71,7 @@ class PlannedJob:
         self.progress: tuple[float, float] | None = None  # the line through its percentages so far
 
     def apply_report(self, report: ProgressReport, price: float, age: float, now: float) -> None:
-        """Stores a report, and plans by it if that is expected to cost less delay and fewer requests."""
+        """Store a report, and plans by it if that is expected to cost less delay and fewer requests."""
         self.report = self.kind.report(report.source)
         self.origin, self.scale = age, report.left
         if self.reports is None:

@@ -73,7 +73,7 @@ class JobLedger(Protocol):
     def noted(self, job: JobState) -> None: ...
 
     async def ended(self, job: JobState) -> None:
-        """Returns after the end is on disk."""
+        """Return after the end is on disk."""
         ...
 
 
@@ -107,7 +107,7 @@ class WorkerPool:
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
 
     def wake(self, *, start: bool = True) -> bool:
-        """Wakes an idle worker. If there is none, returns False and, with `start`, adds one, up to CONNECTIONS."""
+        """Wake an idle worker. If there is none, return False and, with `start`, add one, up to CONNECTIONS."""
         while self._idle:
             future = self._idle.pop()
             if not future.done():
@@ -120,7 +120,7 @@ class WorkerPool:
         return False
 
     async def rest(self, until: float) -> None:
-        """Returns at this time, or when `wake` is called."""
+        """Return at this time, or when `wake` is called."""
         if until < self._wakes_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -210,7 +210,7 @@ class Poller:
         together: int = 1,
         **options: Any,
     ) -> None:
-        """Waits for a job and notifies the listener.
+        """Wait for a job and notify the listener.
 
         `asked_at` is the time of the last poll, in epoch seconds, `together` the number of jobs that the caller adds.
         """
@@ -243,7 +243,7 @@ class Poller:
             job.planned = None
 
     def _store_times(self, job: JobState, planned: PlannedJob) -> None:
-        """Stores the age and the time of the last poll, in case the caller waits for the job again."""
+        """Store the age and the time of the last poll, in case the caller waits for the job again."""
         now, wall = self.timing.now(), self.timing.wall()
         job.since = wall - (now - planned.submitted)
         if job.seen is not None:
@@ -332,7 +332,7 @@ class Poller:
             self._update(planned, seen, answer, at)
 
     def _hold(self, job: JobState) -> tuple[float | None, str | None]:
-        """Returns the seconds for which the API should hold a request, and the ETag to compare.
+        """Return the seconds for which the API should hold a request, and the ETag to compare.
 
         With an ETag it answers at any change, without one only at the end. If a listener wants changes and no ETag is
         known yet, the first request is not held.
@@ -409,7 +409,7 @@ class Poller:
                 self._workers.wake()
 
     def _unreadable_batch(self, jobs: list[PlannedJob], error: UnreadableBatch) -> None:
-        """Polls each job in a request of its own: this time, and if it happens again, from now on."""
+        """Poll each job in a request of its own: this time, and if it happens again, from now on."""
         self._unreadable += 1
         if self._unreadable < UNREADABLE:
             self._queue_single_polls(jobs)
@@ -424,13 +424,13 @@ class Poller:
         self._disable_batches(jobs)
 
     def _disable_batches(self, jobs: list[PlannedJob]) -> None:
-        """Polls each job in a request of its own from now on, because the API rejects a request for several."""
+        """Poll each job in a request of its own from now on, because the API rejects a request for several."""
         for kind in self.schedule.kinds.values():
             kind.batch = 1
         self._queue_single_polls(jobs)
 
     def _queue_single_polls(self, jobs: list[PlannedJob]) -> None:
-        """Polls each of these jobs in a request of its own, this time."""
+        """Poll each of these jobs in a request of its own, this time."""
         self._single_polls.extend(planned for planned in jobs if planned.number == 0)
         self._workers.wake()
 
@@ -486,7 +486,7 @@ class Poller:
             self._changed(job, before, seen)
 
     def _set_age(self, planned: PlannedJob, now: float, started: float, clock: float | None) -> None:
-        """Sets the age of a job that another process submitted, by the API's own clock."""
+        """Set the age of a job that another process submitted, by the API's own clock."""
         wall = self.timing.wall()
         age = (wall if clock is None else clock) - started
         if age > 0:
@@ -547,7 +547,7 @@ class Poller:
     async def _denied(
         self, worker: Worker, planned: PlannedJob, error: Denied, answer: Answer | None
     ) -> None:
-        """Renews the credential and polls again: a few times, and only while the API accepts renewed credentials."""
+        """Renew the credential and poll again: a few times, and only while the API accepts renewed credentials."""
         job: JobState = planned.key
         newest = worker.generation == self._signer.generation
         renewed = False
@@ -578,7 +578,7 @@ class Poller:
         job.failures += 1
 
     def _unanswered(self, jobs: list[PlannedJob], error: ServiceUnreachable | UnusableService) -> None:
-        """Polls the jobs again. An error that no retry can change ends the wait for all jobs at the same origin."""
+        """Poll the jobs again. An error that no retry can change ends the wait for all jobs at the same origin."""
         self.sender.record_failed_poll()
         if isinstance(error, ServiceUnreachable):
             for planned in jobs:

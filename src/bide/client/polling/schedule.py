@@ -116,7 +116,7 @@ class PollSchedule:
         first: Literal["planned", "now", "held"] = "planned",
         **options: Unpack[PlanOptions],
     ) -> PlannedJob:
-        """Adds a job that is `age` seconds old and was last polled at age `asked`.
+        """Add a job that is `age` seconds old and was last polled at age `asked`.
 
         `first` is the time of its next poll: as planned; now, because its age is unknown and it may have ended already;
         or now in a request that the API holds until a change.
@@ -208,7 +208,7 @@ class PollSchedule:
         job.sent = now - job.submitted
 
     def _adapt_price(self, worth: float) -> None:
-        """Moves the price towards the price of a request."""
+        """Move the price towards the price of a request."""
         price = self.price + (worth - self.price) * 2.0 / (self.waiting + 40.0)
         self.price = price if price > self.floor else self.floor
 
@@ -268,7 +268,7 @@ class PollSchedule:
         self._plan(job, now)
 
     def remove(self, job: PlannedJob) -> None:
-        """Stops waiting for the job."""
+        """Stop waiting for the job."""
         if job.number >= 0:
             job.number = -1
             self.waiting -= 1
@@ -288,7 +288,7 @@ class PollSchedule:
         return advise(loads, self.budget.rate(now), self.floor) if loads else None
 
     def _plan(self, job: PlannedJob, now: float) -> None:
-        """Sets the time of the next poll, at the current price."""
+        """Set the time of the next poll, at the current price."""
         if self._backoff is not None:
             at = max(job.submitted + job.asked + self._jittered(job.interval), job.not_before)
             self._push(job, _by_deadline(job, at, now), given=True)
@@ -329,7 +329,7 @@ class PollSchedule:
         return min(longest, interval * (1.0 - jitter + 2.0 * jitter * dice))
 
     def _push(self, job: PlannedJob, due: float, *, given: bool = False, alone: bool = False) -> None:
-        """Adds the next poll of a job. `given`: this time is not a plan; `alone`: it is not polled with other jobs."""
+        """Add the next poll of a job. `given`: this time is not a plan; `alone`: it is not polled with other jobs."""
         kind = job.kind
         job.made, job.given = self.price, given
         if given:
@@ -345,7 +345,7 @@ class PollSchedule:
             self._queue.push(due, self._number, job)
 
     def _refresh_plans(self, now: float) -> None:
-        """Checks the next jobs in the round-robin scan, and plans a job again if its plan is out of date."""
+        """Check the next jobs in the round-robin scan, and plans a job again if its plan is out of date."""
         ring = self._ring
         for _ in range(min(len(ring), 4 if len(ring) < FEW else 1)):
             if self._ring_index >= len(ring):

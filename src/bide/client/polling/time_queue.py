@@ -51,5 +51,5 @@ class TimeQueue(Generic[T]):
         return None
 
     def pop(self) -> None:
-        """Removes the entry that `head` returned."""
+        """Remove the entry that `head` returned."""
         self._buckets[self._sorted].pop()

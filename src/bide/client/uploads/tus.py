@@ -77,7 +77,7 @@ class Resumable:
         self._reached = 0
 
     async def send(self, url: str | None = None) -> tuple[str, str | None]:
-        """Uploads the file, or the rest of the upload at `url`. Returns its URL, and that of its job if it makes one."""
+        """Upload the file, or the rest of the upload at `url`. Return its URL, and that of its job if it makes one."""
         # An earlier version stored URLs at other origins too.
         self._url = url if url is not None and self._service.same_origin(url) else None
         return await self._retrying.run(self._send)
@@ -123,7 +123,7 @@ class Resumable:
             )
 
     async def _fill(self, url: str, offset: int) -> str | None:
-        """Sends the rest. Returns the URL of the job that it makes."""
+        """Send the rest. Return the URL of the job that it makes."""
         size = self._source.size
         while True:
             rest = size - offset
@@ -167,7 +167,7 @@ class Resumable:
         return int(text), self._job(answer)
 
     async def _check(self, answer: Answer) -> None:
-        """Compares the checksum of the complete file. A job of a damaged one is cancelled."""
+        """Compare the checksum of the complete file. A job of a damaged one is cancelled."""
         theirs = read_digest(answer.headers.get("Repr-Digest"))
         ours = await asyncio.to_thread(self._source.sha256)
         if theirs is None or theirs == ours:

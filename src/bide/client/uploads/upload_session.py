@@ -83,7 +83,7 @@ class UploadSession:
         self._retrying = Retrying(policy, pace, pace.rng, exhausted=exhausted)
 
     async def submit(self) -> Answer:
-        """Submits the job and returns the answer with its status."""
+        """Submit the job and return the answer with its status."""
         pending = await self._pending()
         if pending.job_id is not None:
             try:
@@ -132,7 +132,7 @@ class UploadSession:
         return await self._look(job)
 
     async def _uploads_first(self, pending: PendingSubmission) -> Answer:
-        """Uploads the files, then submits a job that names them: for several files, or if a header is too short."""
+        """Upload the files, then submit a job that names them: for several files, or if a header is too short."""
         submission = self._submission
         only = await self._retrying.run(self._check_names)
         uploads: dict[str, str] = {}
@@ -176,7 +176,7 @@ class UploadSession:
         )
 
     async def _check_names(self) -> str:
-        """Checks kind and parameters before all bytes are sent. Returns the parameter of a file without a name."""
+        """Check kind and parameters before all bytes are sent. Return the parameter of a file without a name."""
         answer = await self._service.send("GET", "/kinds")
         kinds = {kind["kind"]: kind for kind in answer.read(dict[str, list[dict[str, Any]]])["kinds"]}
         named = self._submission.body["kind"]
@@ -211,7 +211,7 @@ class UploadSession:
             await self._outbox.put(pending)
 
     async def _give_up(self, pending: PendingSubmission, error: ServiceError | UploadFailed) -> None:
-        """Removes a submission that would fail again, here and at the service."""
+        """Remove a submission that would fail again, here and at the service."""
         final = error.status in REFUSED if isinstance(error, ServiceError) else not error.resumable
         if not final:
             return

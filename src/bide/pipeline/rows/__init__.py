@@ -46,7 +46,7 @@ def normalize(
     previous: Path | None = None,
     guard: Callable[[int], None] = lambda rows: None,
 ) -> NormalizationReport:
-    """Publishes the rows of all sources at the target.
+    """Publish the rows of all sources at the target.
 
     `previous` is a file that was published with the same schema and format. Its rows stay unless a new row has the same key.
     `guard` is called with the number of rows before they are published. If it raises, nothing is published.

@@ -34,7 +34,7 @@ class BadRowLog:
         self.written = 0
 
     def copy_earlier(self, previous: Path) -> None:
-        """Copies the dead letters of an earlier run: its rows are not in the sources again."""
+        """Copy the dead letters of an earlier run: its rows are not in the sources again."""
         if self._file is None or not previous.exists():
             return
         with previous.open("rb") as earlier:

@@ -453,7 +453,7 @@ class ChunkConverter:
         return pa.RecordBatch.from_arrays(out, schema=self._fields)
 
     def _without_bad_rows(self, batch: Any, chunk: Chunk, misfits: Mapping[str, Misfits]) -> Any:
-        """Logs the bad rows and returns the batch without those that are left out."""
+        """Log the bad rows and return the batch without those that are left out."""
         by_row: dict[int, list[tuple[str, str]]] = {}
         for name, why in misfits.items():
             for index, reason in why.items():

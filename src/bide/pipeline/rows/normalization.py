@@ -105,7 +105,7 @@ class Normalization:
         self._cursor: Any = None
 
     def read(self, sources: Sequence[SourceFile], previous: Path | None) -> None:
-        """Reads all rows and writes those of the output."""
+        """Read all rows and write those of the output."""
         if previous is not None:
             assert self._deduplicator is not None
             earlier = Target(previous, self._target.format, self._target.table)

@@ -61,7 +61,7 @@ class TargetFiles:
         return self.target.path if self.target.format == "sqlite" else self.partial
 
     def publish(self, *, dead_letters: bool) -> None:
-        """Renames both files, rows last: a reader of new rows must find their dead letters. SQLite has committed already."""
+        """Rename both files, rows last: a reader of new rows must find their dead letters. SQLite has committed already."""
         if dead_letters:
             _sync(self.dead_letters)
             self.dead_letters.replace(self.target.dead_letters)
@@ -83,7 +83,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def target_files(target: Target) -> Iterator[TargetFiles]:
-    """Locks the target and removes the temporary files on exit. UnwritableTarget says what is wrong."""
+    """Lock the target and remove the temporary files on exit. UnwritableTarget says what is wrong."""
     name = target.dead_letters.name.removesuffix(".bad.jsonl")
     folder = target.path.parent
     files = TargetFiles(

@@ -111,7 +111,7 @@ class Checkpoint:
         return msgspec.json.decode(rows[0][0], type=RunRecord) if rows else None
 
     def begin(self, run: RunRecord) -> None:
-        """Starts a new run. Removes the exports of the last one, and their files."""
+        """Start a new run. Remove the exports of the last one, and their files."""
         with self._transaction() as database:
             database.execute("DELETE FROM run")
             database.execute("DELETE FROM exports")
@@ -130,7 +130,7 @@ class Checkpoint:
         return {export.key: export for export in found}
 
     def replace(self, exports: Sequence[Export]) -> None:
-        """Replaces all exports."""
+        """Replace all exports."""
         rows = [(export.key, number, _encode(export)) for number, export in enumerate(exports)]
         gone = set(self.exports()) - {export.key for export in exports}
         with self._transaction() as database:

@@ -90,14 +90,14 @@ class RunContext:
         return self._hosts[host]
 
     async def step(self, export: Export, event: PhaseEvent, **known: object) -> Export:
-        """Stores the next phase and then reports it."""
+        """Store the next phase and then report it."""
         after = advance(export, event, **known)
         await self.checkpoint.save(after)
         self.notify(ExportUpdate(after))
         return after
 
     async def stop(self, export: Export, error: ErrorInfo) -> Export:
-        """Stores and reports why the export stays in its phase."""
+        """Store and report why the export stays in its phase."""
         after = msgspec.structs.replace(export, error=error)
         await self.checkpoint.save(after)
         self.notify(ExportUpdate(after))
@@ -105,7 +105,7 @@ class RunContext:
 
     @contextmanager
     def submission(self) -> Iterator[None]:
-        """Counts exports that are being submitted. `monitor` waits until there is none."""
+        """Count exports that are being submitted. `monitor` waits until there is none."""
         self.submitting += 1
         self.submitted.clear()
         try:
@@ -129,7 +129,7 @@ class RunContext:
         return job
 
     async def refresh(self, job: JobState) -> None:
-        """Requests the status of a job now, and again after an outage."""
+        """Request the status of a job now, and again after an outage."""
         await self.retrying(self.account.api.url or "").run(lambda: self._refresh(job))
 
     async def _refresh(self, job: JobState) -> None:

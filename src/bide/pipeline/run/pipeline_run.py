@@ -206,7 +206,7 @@ class PipelineRun:
     def _restore(
         self, context: RunContext, found: Sequence[PlannedExport], groups: Sequence[OutputGroup]
     ) -> None:
-        """Restores the exports from the checkpoint. Exports that must be repeated start again."""
+        """Restore the exports from the checkpoint. Exports that must be repeated start again."""
         known = self._checkpoint.exports()
         for one in found:
             before = known.get(one.export.key, one.export)
@@ -269,7 +269,7 @@ class PipelineRun:
         return update
 
     async def _advance(self, context: RunContext, one: PlannedExport) -> None:
-        """Takes one export as far as possible."""
+        """Take one export as far as possible."""
         tries = 0
         while not self._exports[one.export.key].phase.settled:
             try:

@@ -77,7 +77,7 @@ def check(datasets: Sequence[Dataset]) -> None:
 
 
 def preload() -> None:
-    """Imports the normalization while the API works. An error appears when it is used."""
+    """Import the normalization while the API works. An error appears when it is used."""
     with suppress(Exception):
         import_module("bide.pipeline.rows.normalization")
 
@@ -90,7 +90,7 @@ async def publish(
     *,
     accept_drop: bool = False,
 ) -> OutputUpdate:
-    """Publishes the resolved ones of `exports`, which are in the order of the group."""
+    """Publish the resolved ones of `exports`, which are in the order of the group."""
     included = [(w, e) for w, e in zip(group.planned, exports, strict=True) if e.phase is Phase.RESOLVED]
     missing = tuple(e.name for e in exports if e.phase is not Phase.RESOLVED)
     before = checkpoint.published().get(group.output)

@@ -112,7 +112,7 @@ class RunSchedule:
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 
     async def follow(self, make_run: MakeRun) -> None:
-        """Runs until it is cancelled. `make_run` makes one run."""
+        """Run until it is cancelled. `make_run` makes one run."""
         last = await self._catch_up(make_run)
         while True:
             at = self.cron.next(last, self.zone)
@@ -123,7 +123,7 @@ class RunSchedule:
             await _logged(make_run, RunOptions(period=self.name(last), scheduled=last))
 
     async def _catch_up(self, make_run: MakeRun) -> float:
-        """Resumes the run of an earlier process and makes up for missed times. Returns the time to continue from."""
+        """Resume the run of an earlier process and make up for missed times. Return the time to continue from."""
         now = self.wall()
         run = self.checkpoint.run()
         if run is None:

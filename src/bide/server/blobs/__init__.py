@@ -33,7 +33,7 @@ QUARANTINE = ".quarantine"  # prefix of the keys that mark owners as orphans
 
 
 def file_gone(name: str) -> JobError:
-    """Returns the error that a handler gets if an input file no longer exists."""
+    """Return the error that a handler gets if an input file no longer exists."""
     return JobError(
         "FILE_GONE",
         f"{name} no longer exists: it expired or was deleted. Submit a new job with the file",
@@ -56,57 +56,57 @@ class Blobs(Protocol):
     def put(
         self, job_id: str, fence: int, name: str, source: Path | bytes, content_type: str
     ) -> FileInfo:
-        """Stores a file; returns its size and checksum."""
+        """Store a file; return its size and checksum."""
         ...
 
     def fetch(self, file: FileInfo, folder: Path) -> Path:
-        """Returns a local path of the file. A remote file is downloaded into `folder` once."""
+        """Return a local path of the file. A remote file is downloaded into `folder` once."""
         ...
 
     async def open(
         self, blob: str, first: int = 0, last: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Returns the bytes from `first` to `last`, both included, in pieces. Raises BlobMissing before the first piece."""
+        """Return the bytes from `first` to `last`, both included, in pieces. Raise BlobMissing before the first piece."""
         ...
 
     async def adopt(self, key: str, source: Path, content_type: str) -> None:
-        """Moves a local, synced file to the blobs. `source` is removed if and only if this succeeds."""
+        """Move a local, synced file to the blobs. `source` is removed if and only if this succeeds."""
         ...
 
     async def remove(self, owner: str) -> None:
-        """Removes all blobs of an owner: a job id, or `owner_of` an upload."""
+        """Remove all blobs of an owner: a job id, or `owner_of` an upload."""
         ...
 
     async def owners(self, space: str, older_than: float) -> Sequence[str]:
-        """Returns the owners whose blobs are all older: job ids, or upload ids in the space UPLOADS."""
+        """Return the owners whose blobs are all older: job ids, or upload ids in the space UPLOADS."""
         ...
 
     async def claim(self, store_id: str) -> str:
-        """Records that the blobs belong to this store, unless another store is recorded; returns the recorded id."""
+        """Record that the blobs belong to this store, unless another store is recorded; return the recorded id."""
         ...
 
     async def store_id(self) -> str | None:
-        """Returns the id of the store that the blobs belong to; None if no store has claimed them."""
+        """Return the id of the store that the blobs belong to; None if no store has claimed them."""
         ...
 
     async def quarantine(self, owner: str) -> None:
-        """Marks an owner as an orphan. Its blobs are not moved."""
+        """Mark an owner as an orphan. Its blobs are not moved."""
         ...
 
     async def release(self, owner: str) -> None:
-        """Removes the mark."""
+        """Remove the mark."""
         ...
 
     async def quarantined(self, space: str) -> Mapping[str, float]:
-        """Returns the marked owners in a space, with the times of their marks."""
+        """Return the marked owners in a space, with the times of their marks."""
         ...
 
     def signing(self, clock: Clock) -> Signing:
-        """Returns the signer of requests to these blobs. `clock` is that of the store."""
+        """Return the signer of requests to these blobs. `clock` is that of the store."""
         ...
 
     async def check(self) -> str:
-        """Writes, reads and removes a probe; returns a description. Raises SetupError with a remedy if that fails."""
+        """Write, read and remove a probe; return a description. Raise SetupError with a remedy if that fails."""
         ...
 
     async def close(self) -> None: ...
@@ -141,17 +141,17 @@ class SignedReceiver(Protocol):
     def verify(
         self, method: str, path: str, signed: Mapping[str, str], size: int | None, content_type: str
     ) -> int:
-        """Returns the size of the body. Raises a Problem if the request differs from the signed one, or has expired."""
+        """Return the size of the body. Raise a Problem if the request differs from the signed one, or has expired."""
         ...
 
     async def receive(self, key: str, body: AsyncIterator[bytes], size: int) -> str:
-        """Stores the body; returns its ETag. Raises WrongLength, and stores nothing, if its size is not `size`."""
+        """Store the body; return its ETag. Raise WrongLength, and store nothing, if its size is not `size`."""
         ...
 
     async def receive_part(
         self, key: str, multipart: str, number: int, body: AsyncIterator[bytes], size: int
     ) -> str:
-        """Stores a part. Raises BlobMissing if the multipart upload does not exist."""
+        """Store a part. Raise BlobMissing if the multipart upload does not exist."""
         ...
 
 
@@ -166,7 +166,7 @@ class Signing(Protocol):
 
     @property
     def receiver(self) -> SignedReceiver | None:
-        """Receives the signed requests at the service; None: clients send them to the storage."""
+        """Receive the signed requests at the service; None: clients send them to the storage."""
         ...
 
     async def sign_put(self, key: str, content_type: str, size: int, seconds: int) -> Signed: ...
@@ -174,7 +174,7 @@ class Signing(Protocol):
     async def head(self, key: str) -> StoredObject | None: ...
 
     async def move(self, source: str, key: str, content_type: str) -> None:
-        """Moves an object to another key, for which no client has a signature."""
+        """Move an object to another key, for which no client has a signature."""
         ...
 
     async def begin(self, key: str, content_type: str) -> str: ...
@@ -184,7 +184,7 @@ class Signing(Protocol):
     ) -> Signed: ...
 
     async def parts(self, key: str, multipart: str) -> list[StoredPart]:
-        """Returns the stored parts by number. Raises BlobMissing if the multipart upload does not exist."""
+        """Return the stored parts by number. Raise BlobMissing if the multipart upload does not exist."""
         ...
 
     async def finish(self, key: str, multipart: str, parts: Sequence[StoredPart]) -> None: ...
@@ -205,12 +205,12 @@ def upload_key(upload_id: str) -> str:
 
 
 def incoming_key(upload_id: str) -> str:
-    """Returns the key that clients write to. The verified object is moved to `upload_key`."""
+    """Return the key that clients write to. The verified object is moved to `upload_key`."""
     return f"{UPLOADS}/{upload_id}/incoming"
 
 
 def check_name(name: str) -> str:
-    """Returns the name if every file system and URL accepts it. Raises ValueError otherwise."""
+    """Return the name if every file system and URL accepts it. Raise ValueError otherwise."""
     if not name or name in (".", "..") or "/" in name or "\\" in name:
         raise ValueError(f"{name!r} is not a file name: it is empty or contains a path")
     if len(name.encode()) > 200 or not name.isprintable():

@@ -118,7 +118,7 @@ class FileBlobs:
 
 
 def store_file(goal: Path, source: Path | bytes) -> tuple[int, str]:
-    """Stores a file atomically and durably; returns its size and checksum."""
+    """Store a file atomically and durably; return its size and checksum."""
     with _open(source) as reader, written(goal) as writer:
         return _copy(reader, writer)
 
@@ -141,7 +141,7 @@ def is_full(error: OSError) -> bool:
 
 
 def _move(source: Path, goal: Path) -> None:
-    """Renames the file, or copies it to another disk."""
+    """Rename the file, or copy it to another disk."""
     make_folders(goal.parent)
     try:
         source.replace(goal)
@@ -154,7 +154,7 @@ def _move(source: Path, goal: Path) -> None:
 
 
 async def _read(path: Path, first: int, left: int | None) -> AsyncGenerator[bytes, None]:
-    """Yields an empty piece when the file is open: a generator that has started can be closed."""
+    """Yield an empty piece when the file is open: a generator that has started can be closed."""
     try:
         # Not in a thread: if the task is cancelled meanwhile, the file stays open.
         with path.open("rb", buffering=0) as file:

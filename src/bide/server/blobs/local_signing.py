@@ -196,7 +196,7 @@ async def _write_alone(goal: Path, body: AsyncIterator[bytes], size: int) -> str
 
 @contextlib.contextmanager
 def _only_writer(goal: Path) -> Iterator[None]:
-    """Raises Unavailable while another replica writes `goal`. The system releases the lock of a process that dies."""
+    """Raise Unavailable while another replica writes `goal`. The system releases the lock of a process that dies."""
     path = goal.with_name(f".{goal.name}.lock")
     while True:
         file = create(path)
@@ -232,7 +232,7 @@ def _etag(found: os.stat_result) -> str:
 
 
 async def _in_thread(do: Callable[..., None], *arguments: Any) -> None:
-    """Waits for the thread even if the request is cancelled: the file must not be closed while it writes."""
+    """Wait for the thread even if the request is cancelled: the file must not be closed while it writes."""
     await finished(asyncio.ensure_future(asyncio.to_thread(do, *arguments)))
 
 

@@ -32,7 +32,10 @@ class Orphans:
         self._next_log: float | None = None
 
     async def may_remove(self, now: float) -> bool:
-        """Whether the files belong to this store or to none yet. Logs an error if they belong to another. Writes nothing."""
+        """Return whether the files belong to this store or to none yet. Log an error if they belong to another store.
+
+        This writes nothing.
+        """
         return self._is_own(await self._blobs.store_id(), await self._store_id(), now)
 
     def _is_own(self, found: str | None, own: str, now: float) -> bool:
@@ -43,7 +46,7 @@ class Orphans:
         return wrong is None
 
     async def sweep(self, space: str, prefix: str, known: Known, now: float, age: float) -> None:
-        """Removes or marks the orphans in `space` that have not changed for `age` seconds. `prefix` precedes their names."""
+        """Remove or mark the orphans in `space` that have not changed for `age` seconds. `prefix` precedes their names."""
         own = await self._store_id()
         if not self._is_own(await self._blobs.claim(own), own, now):
             return
@@ -71,7 +74,7 @@ class Orphans:
 
 
 def foreign(blobs: Blobs, owner: str | None, own: str) -> str | None:
-    """Returns an explanation with a remedy if the files belong to another store, else None."""
+    """Return an explanation with a remedy if the files belong to another store, else None."""
     if owner is None or owner == own:
         return None
     return (

@@ -112,7 +112,7 @@ class S3Blobs(S3Signing):
         return pieces
 
     async def _read(self, client: S3Client, request: dict[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yields an empty piece when the object is open: a generator that has started can be closed."""
+        """Yield an empty piece when the object is open: a generator that has started can be closed."""
         answer = await client.call("get_object", **request)
         left = int(answer["ContentLength"])
         with translated(self.location):
@@ -215,7 +215,7 @@ class S3Blobs(S3Signing):
     async def _put_file(
         self, client: S3Client, key: str, source: Path, content_type: str, digest: Any = None
     ) -> int:
-        """Stores a file atomically; returns its size. Adds the bytes to `digest`, if there is one."""
+        """Store a file atomically; return its size. Add the bytes to `digest`, if there is one."""
         goal = self._prefix + key
         size = (await asyncio.to_thread(source.stat)).st_size
         with source.open("rb") as file:
@@ -245,7 +245,7 @@ def _read_part(file: BinaryIO, length: int, digest: Any) -> bytes:
 async def _send_parts(
     client: S3Client, where: dict[str, str], file: BinaryIO, size: int, digest: Any
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Reads the parts in order, and sends a few at a time."""
+    """Read the parts in order, and send a few at a time."""
     length = max(PART, -(-size // MAX_PARTS))
     parts: list[dict[str, Any]] = []
     reading = asyncio.Lock()
@@ -275,7 +275,7 @@ async def _send_parts(
 
 @contextlib.contextmanager
 def _for_handlers(name: str) -> Iterator[None]:
-    """Turns errors of storage into errors of the job, which the `retries` of the kind cover."""
+    """Turn errors of storage into errors of the job, which the `retries` of the kind cover."""
     try:
         yield
     except BlobMissing:

@@ -128,7 +128,7 @@ class S3Client:
             return await maker.__aenter__()
 
     async def call(self, operation: str, **given: Any) -> Any:
-        """Sends one request for the bucket, by its name in botocore."""
+        """Send one request for the bucket, by its name in botocore."""
         client = await self.get()
         with translated(self.location):
             return await getattr(client, operation)(Bucket=self.location.bucket, **given)
@@ -157,7 +157,7 @@ class S3Client:
 
 @contextlib.contextmanager
 def translated(location: BucketLocation) -> Any:
-    """Translates errors of botocore and of connections."""
+    """Translate errors of botocore and of connections."""
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
@@ -210,7 +210,7 @@ class BackgroundLoop:
             raise
 
     def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs `last` on the loop, then stops it."""
+        """Run `last` on the loop, then stop it."""
         if self._pid == os.getpid():
             self.run(last())
             self._loop.call_soon_threadsafe(self._loop.stop)

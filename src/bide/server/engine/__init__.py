@@ -69,7 +69,7 @@ class Fleet(Protocol):
         ...
 
     async def confirm_served(self, queue: str) -> bool:
-        """Like `serves`, but also finds a worker that has just started. Raises StoreUnavailable if the workers cannot be
+        """Like `serves`, but also finds a worker that has just started. Raise StoreUnavailable if the workers cannot be
         read.
         """
         ...

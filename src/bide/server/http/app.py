@@ -73,13 +73,13 @@ class HttpApp:
         self._hosts: Hosts | None = None
 
     def check_hosts(self, address: str) -> None:
-        """Makes the application reject requests for a host that a service on `address` does not have. Without this call all
+        """Make the application reject requests for a host that a service on `address` does not have. Without this call all
         hosts are accepted, as for a mounted application: there the outer application checks the host.
         """
         self._hosts = Hosts(address, self._trusted)
 
     def forget(self) -> None:
-        """Clears the cache, because a version may name another state of the job after the store lost events."""
+        """Clear the cache, because a version may name another state of the job after the store lost events."""
         self._components.status_bodies.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,7 +118,7 @@ class HttpApp:
         cors.check_origin(request, self._trusted)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers the handshake of a WebSocket."""
+        """Answer the handshake of a WebSocket."""
         if scope["type"] != "websocket":
             raise RuntimeError(f"ASGI scope {scope['type']!r} is not supported")
         if (await receive())["type"] != "websocket.connect":

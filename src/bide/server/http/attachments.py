@@ -44,9 +44,9 @@ def unchanged(request: HttpRequest, tag: str) -> Response | None:
 
 
 def requested_range(request: HttpRequest, tag: str, size: int) -> tuple[int, int] | None:
-    """Returns the first and last byte of the requested range; None for the whole file.
+    """Return the first and last byte of the requested range; None for the whole file.
 
-    Several ranges also return the whole file, as RFC 9110, section 14.2 allows. Raises RangeNotSatisfiable if the
+    Several ranges also return the whole file, as RFC 9110, section 14.2 allows. Raise RangeNotSatisfiable if the
     range does not overlap the file.
     """
     requested = request.header(b"range")
@@ -73,7 +73,7 @@ def requested_range(request: HttpRequest, tag: str, size: int) -> tuple[int, int
 
 
 async def attachment(request: HttpRequest, info: FileInfo, declared: str, name: str) -> Response:
-    """Returns a response with a file or the requested range. Errors of the storage are raised before the first byte."""
+    """Return a response with a file or the requested range. Errors of the storage are raised before the first byte."""
     tag = f'"{info.sha256}"'
     same = unchanged(request, tag)
     if same is not None:

@@ -23,7 +23,7 @@ MAX_ATTEMPTS = 5
 
 
 async def _decide_on(request: HttpRequest) -> tuple[Job, bool]:
-    """Returns the job, and whether the caller requires this version. Raises VersionMismatch if If-Match does not match."""
+    """Return the job, and whether the caller requires this version. Raise VersionMismatch if If-Match does not match."""
     job = await find(request.components, request.args[0])
     condition = request.header(b"if-match")
     if condition is None or condition.strip() == "*":
@@ -35,7 +35,7 @@ async def _decide_on(request: HttpRequest) -> tuple[Job, bool]:
 
 
 def _settled(job_id: str, outcome: Job | Refused | Missing, required: bool) -> Job | None:
-    """Returns the changed job; None if its version changed and the caller must decide again."""
+    """Return the changed job; None if its version changed and the caller must decide again."""
     if isinstance(outcome, Missing):
         raise missing(job_id, outcome)
     if isinstance(outcome, WrongVersion):

@@ -28,7 +28,7 @@ _EXPOSED_HEADERS = (
 
 
 def allowed_origin(request: HttpRequest) -> bytes | None:
-    """Returns the origin of the page that sent the request if it is allowed, else None."""
+    """Return the origin of the page that sent the request if it is allowed, else None."""
     origins = request.components.config.http.origins
     if not origins:
         return None
@@ -41,7 +41,7 @@ def allowed_origin(request: HttpRequest) -> bytes | None:
 
 
 def check_origin(request: HttpRequest, trusted: Collection[str]) -> None:
-    """Raises CrossSite for a request that could change something, sent by a page of an origin that is not allowed. That
+    """Raise CrossSite for a request that could change something, sent by a page of an origin that is not allowed. That
     includes all methods but the safe ones, and WebSocket handshakes (a GET with Upgrade, or an ASGI scope). Programs
     other than browsers send neither header.
 
@@ -72,7 +72,7 @@ def _is_handshake(request: HttpRequest) -> bool:
 
 
 def preflight(request: HttpRequest) -> Response | None:
-    """Returns the response to a preflight request; None for other requests."""
+    """Return the response to a preflight request; None for other requests."""
     if request.scope["method"] != "OPTIONS" or request.header(b"access-control-request-method") is None:
         return None
     origin = allowed_origin(request)
@@ -89,7 +89,7 @@ def preflight(request: HttpRequest) -> Response | None:
 
 
 def cors_headers(origin: bytes) -> Headers:
-    """Returns the headers that let a page read the response."""
+    """Return the headers that let a page read the response."""
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", _EXPOSED_HEADERS),
@@ -98,7 +98,7 @@ def cors_headers(origin: bytes) -> Headers:
 
 
 def with_cors_headers(send: Send, origin: bytes) -> Send:
-    """Wraps `send` for responses that are streamed."""
+    """Wrap `send` for responses that are streamed."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -42,7 +42,7 @@ async def root(request: HttpRequest) -> Response:
 
 
 def operations(others: Sequence[HttpOperation], registry: Registry) -> list[HttpOperation]:
-    """Returns the operations that describe all operations, including themselves."""
+    """Return the operations that describe all operations, including themselves."""
     every = list(others)
     cache: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -145,7 +145,7 @@ def _kinds(document: dict[str, Any], registry: Registry, origin: str) -> str:
 
 
 def _submission(kind: Kind, input: dict[str, Any], origin: str) -> str:
-    """Returns the command that submits a job: a form if the kind takes files."""
+    """Return the command that submits a job: a form if the kind takes files."""
     files = kind.file_parameters
     body = json.dumps({"kind": kind.name, "input": {n: v for n, v in input.items() if n not in files}})
     key = " -H 'Idempotency-Key: a-key'" if kind.require_key else ""
@@ -194,7 +194,7 @@ def _codes(response: dict[str, Any]) -> list[str]:
 
 
 def _prose(text: str) -> str:
-    """Returns the text as HTML, with code in backticks."""
+    """Return the text as HTML, with code in backticks."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
 
@@ -204,7 +204,7 @@ def _json(value: Any) -> str:
 
 
 def example_of(schema: Any, components: dict[str, Any], depth: int = 0) -> Any:
-    """Returns an example that resembles an instance of the schema. The service may reject it."""
+    """Return an example that resembles an instance of the schema. The service may reject it."""
     if not isinstance(schema, dict) or depth > 8:
         return None
     if "$ref" in schema:

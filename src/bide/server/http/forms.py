@@ -46,7 +46,7 @@ class FormParser:
         )
 
     def feed(self, data: bytes) -> Iterator[FormPart | bytes | None]:
-        """Yields each part, its bytes in pieces, and None at its end."""
+        """Yield each part, its bytes in pieces, and None at its end."""
         if not data:  # the parser would take it for the end
             return
         try:
@@ -102,7 +102,7 @@ class UploadedForm:
 
 
 async def read_form(request: HttpRequest, is_field: Callable[[FormPart], bool]) -> UploadedForm:
-    """Reads a form. If this fails, no file is left on disk."""
+    """Read a form. If this fails, no file is left on disk."""
     form = UploadedForm()
     try:
         await _read(request, form, is_field)

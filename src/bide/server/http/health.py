@@ -83,7 +83,7 @@ class Health:
         return object_response(Readiness("ready", found))
 
     async def _check_store(self) -> None:
-        """Writes at most once per second, for any number of requests."""
+        """Write at most once per second, for any number of requests."""
         if self._written_at is not None and time.monotonic() - self._written_at < CHECK_AGE:
             return
         if self._writing is None:
@@ -98,7 +98,7 @@ class Health:
 
 
 def warnings(components: Components, queues: list[Queue]) -> list[ServiceWarning]:
-    """Returns the conditions that keep jobs from running."""
+    """Return the conditions that keep jobs from running."""
     found = []
     for queue in queues:
         if not queue.served and (queue.kinds or queue.backlog):

@@ -25,7 +25,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @lru_cache(maxsize=256)
 def split_host(text: str) -> tuple[str, int | None] | None:
-    """Returns the normalized name and the port; None if `text` is not a host."""
+    """Return the normalized name and the port; None if `text` is not a host."""
     found = _HOST.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if found is None:
         return None
@@ -41,7 +41,7 @@ def split_host(text: str) -> tuple[str, int | None] | None:
 
 
 def read_names(settings: Iterable[str]) -> frozenset[str]:
-    """Returns the normalized names of --trusted-hosts."""
+    """Return the normalized names of --trusted-hosts."""
     names = set()
     for setting in settings:
         host = split_host(f"[{setting}]" if setting.count(":") > 1 and "[" not in setting else setting)
@@ -65,7 +65,7 @@ class Hosts:
         self._names = names or None  # None: any
 
     def check(self, request: HttpRequest) -> None:
-        """Raises a Problem if the request has no host, several, or an untrusted one. A probe gets a response without details
+        """Raise a Problem if the request has no host, several, or an untrusted one. A probe gets a response without details
         instead.
 
         X-Forwarded-Host does not replace Host here: a page with a rebound name can send both.
@@ -107,7 +107,7 @@ def is_same_host(origin: str, host: str | None) -> bool:
 
 
 def split_origin(origin: str) -> tuple[str, str, int | None] | None:
-    """Returns scheme, host and port; None for `null` and for values that are not an origin."""
+    """Return scheme, host and port; None for `null` and for values that are not an origin."""
     found = _ORIGIN.fullmatch(origin)
     host = None if found is None else split_host(found[2])
     return None if found is None or host is None else (found[1].lower(), *host)

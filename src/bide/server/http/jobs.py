@@ -84,7 +84,7 @@ async def status(request: HttpRequest) -> Response:
 
 
 def _end_of_poll(known: str | None) -> Callable[[JobView], bool]:
-    """Returns the condition that ends a long poll: the end of the job or, with If-None-Match, any change."""
+    """Return the condition that ends a long poll: the end of the job or, with If-None-Match, any change."""
     if known is None:
         return lambda shown: shown.job.status.terminal
     return lambda shown: shown.job.status.terminal or shown.matching_etag(known) is None

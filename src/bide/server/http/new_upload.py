@@ -28,7 +28,7 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
     dedupe: Dedupe | None = None
 
     def job(self, request: HttpRequest) -> UploadJob | None:
-        """Returns the job that the upload creates; None without a kind."""
+        """Return the job that the upload creates; None without a kind."""
         if self.kind is None:
             return None
         fields = {

@@ -94,7 +94,7 @@ def document(
 
 
 def describe(operation: HttpOperation) -> dict[str, Any]:
-    """Returns the operation object of the document."""
+    """Return the operation object of the document."""
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,

@@ -115,7 +115,7 @@ _wanted = msgspec.json.Decoder(WantedParts)
 
 
 def _absolute(request: HttpRequest, url: str) -> str:
-    """Returns the absolute URL. A relative one belongs to this service, at the host of the request."""
+    """Return the absolute URL. A relative one belongs to this service, at the host of the request."""
     return request.url + url if url.startswith("/") else url
 
 
@@ -148,7 +148,7 @@ async def presign(request: HttpRequest) -> Response:
 
 
 def _expires(request: HttpRequest) -> str:
-    """Returns the instant at which signatures of now expire."""
+    """Return the instant at which signatures of now expire."""
     components = request.components
     return render_instant(components.store.now() + components.uploads.presigned.seconds)
 
@@ -194,7 +194,7 @@ async def put_part(request: HttpRequest) -> Response:
 
 
 def _verify(request: HttpRequest, path: str) -> tuple[int, dict[str, str]]:
-    """Returns the size of the body and the signed values."""
+    """Return the size of the body and the signed values."""
     signed = {name: request.one(name) or "" for name in SIGNED_VALUES if name in request.query}
     declared = request.header(b"content-type") or ""
     size = request.components.uploads.presigned.receiver().verify(

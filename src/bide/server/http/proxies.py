@@ -23,7 +23,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def read_root_path(setting: str) -> str:
-    """Returns --root-path without a slash at its end."""
+    """Return --root-path without a slash at its end."""
     prefix = _prefix(setting)
     if prefix is None:
         raise SetupError(
@@ -33,7 +33,7 @@ def read_root_path(setting: str) -> str:
 
 
 def read_proxies(settings: Iterable[str]) -> TrustedProxies | None:
-    """Returns the proxies of --trusted-proxies; None if there are none."""
+    """Return the proxies of --trusted-proxies; None if there are none."""
     networks = []
     for setting in settings:
         try:
@@ -61,7 +61,7 @@ class TrustedProxies:
         return any((mapped or found) in network for network in self._networks)
 
     def read(self, request: HttpRequest) -> None:
-        """Sets the public address of the request, if a trusted proxy sent it. Raises MalformedRequest if a header is
+        """Set the public address of the request, if a trusted proxy sent it. Raise MalformedRequest if a header is
         invalid.
         """
         client = request.scope.get("client")

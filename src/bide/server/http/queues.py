@@ -61,7 +61,7 @@ class WorkerList(msgspec.Struct):
 
 
 async def known_queues(components: Components) -> list[Queue]:
-    """Returns every queue that a kind uses, that has jobs, or that is paused."""
+    """Return every queue that a kind uses, that has jobs, or that is paused."""
     states = {state.name: state for state in await components.store.queues()}
     kinds = components.registry.queues
     now = components.store.now()

@@ -112,7 +112,7 @@ class HttpRequest:
         return f"{scheme}://{self.host or '127.0.0.1:8642'}{self.base}"
 
     def header(self, name: bytes) -> str | None:
-        """Returns the value of a header, with repeated lines joined; None if it is missing."""
+        """Return the value of a header, with repeated lines joined; None if it is missing."""
         headers = self._headers
         if headers is None:
             headers = self._headers = {}
@@ -151,7 +151,7 @@ class HttpRequest:
         return found
 
     def one(self, name: str) -> str | None:
-        """Returns a query parameter that may occur once."""
+        """Return a query parameter that may occur once."""
         values = self.query.get(name)
         if values is None:
             return None
@@ -160,7 +160,7 @@ class HttpRequest:
         return values[0]
 
     async def json(self) -> bytes:
-        """Returns the whole body. Raises a Problem if its Content-Type is not JSON or it is too large."""
+        """Return the whole body. Raise a Problem if its Content-Type is not JSON or it is too large."""
         most = self.components.config.http.max_body
         length = self.header(b"content-length")
         # Not every ASGI server validates it: "²" is a digit too, and int() rejects thousands of digits.
@@ -171,7 +171,7 @@ class HttpRequest:
         return body
 
     async def raw(self) -> bytes:
-        """Returns the whole body of any Content-Type. Raises a Problem if it is too large."""
+        """Return the whole body of any Content-Type. Raise a Problem if it is too large."""
         return await self._body(self.components.config.http.max_body)
 
     async def _body(self, most: int) -> bytes:
@@ -209,7 +209,7 @@ class HttpRequest:
                 raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; send UTF-8")
 
     async def disconnected(self) -> None:
-        """Returns when the client has disconnected. Call it after the body was read, or if none is expected."""
+        """Return when the client has disconnected. Call it after the body was read, or if none is expected."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
@@ -226,7 +226,7 @@ class HttpRequest:
 
 
 def problem_response(problem: Problem, instance: str, trace_id: str, base: str) -> Response:
-    """Returns the response to a request at the path `instance`. `base` is the path of the service."""
+    """Return the response to a request at the path `instance`. `base` is the path of the service."""
     body = render_problem(problem, instance, trace_id, base)
     headers = [
         (b"content-type", PROBLEM_TYPE.encode()),
@@ -242,7 +242,7 @@ def problem_response(problem: Problem, instance: str, trace_id: str, base: str) 
 
 
 def wrong_parameter(name: str, detail: str) -> InvalidInput:
-    """Returns the problem of a query parameter. Its `pointer` begins with `?`, unlike pointers into a body."""
+    """Return the problem of a query parameter. Its `pointer` begins with `?`, unlike pointers into a body."""
     return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"?{name}", "detail": detail}])
 
 

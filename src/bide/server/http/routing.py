@@ -129,7 +129,7 @@ class Router:
         return NotFound(f"No such path: {path!r}. {hint}")
 
     def _near(self, path: str) -> str | None:
-        """Returns the path with misspelled segments corrected; None if there is no such path either."""
+        """Return the path with misspelled segments corrected; None if there is no such path either."""
         node, found = self._root, []
         for segment in path.rstrip("/").split("/")[1:]:
             near = get_close_matches(segment, node.literals, 1)

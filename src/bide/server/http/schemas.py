@@ -30,7 +30,7 @@ def ref(name: str) -> Schema:
 
 
 def of_types(types: Iterable[Any]) -> dict[str, Schema]:
-    """Returns the components of structs in responses, and of the structs that they use."""
+    """Return the components of structs in responses, and of the structs that they use."""
     _, components = msgspec.json.schema_components(list(types), ref_template=COMPONENTS + "{name}")
     return {component_name(name): _as_sent(schema) for name, schema in components.items()}
 
@@ -99,7 +99,7 @@ PROBLEM: Schema = {
 
 
 def of_bodies(types: Iterable[Any], registry: Registry) -> dict[str, Schema]:
-    """Returns the components of structs in requests. A new upload has one schema without a kind, and one per kind that
+    """Return the components of structs in requests. A new upload has one schema without a kind, and one per kind that
     takes files.
     """
     _, components = msgspec.json.schema_components(list(types), ref_template=COMPONENTS + "{name}")
@@ -118,7 +118,7 @@ def _taking_files(registry: Registry) -> list[tuple[str, Kind]]:
 
 
 def _upload(schema: Schema, kind: Kind) -> Schema:
-    """Returns the schema of a new upload that creates a job of this kind."""
+    """Return the schema of a new upload that creates a job of this kind."""
     files, submission = list(kind.file_parameters), _submission(kind)["properties"]
     job: dict[str, Any] = {name: submission[name] for name in ("kind", "queue", "runAt", "deadline")}
     for name in ("priority", "labels"):
@@ -135,7 +135,7 @@ def _upload(schema: Schema, kind: Kind) -> Schema:
 
 
 def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
-    """Returns the bodies of POST /jobs and /jobs/batch: one schema per kind, with `kind` as discriminator."""
+    """Return the bodies of POST /jobs and /jobs/batch: one schema per kind, with `kind` as discriminator."""
     components: dict[str, Schema] = {}
     mapping: dict[str, str] = {}
     for name, kind in sorted(registry.kinds.items()):
@@ -170,7 +170,7 @@ def of_submissions(registry: Registry, most: int) -> dict[str, Schema]:
 
 
 def _beside_files(kind: Kind) -> Schema:
-    """Returns the schema of the input without the files, which are sent in another way."""
+    """Return the schema of the input without the files, which are sent in another way."""
     schema, files = kind.schema, kind.file_parameters
     return {
         **{name: value for name, value in schema.items() if name != "$defs"},
@@ -180,7 +180,7 @@ def _beside_files(kind: Kind) -> Schema:
 
 
 def _form(kind: Kind) -> Schema:
-    """Returns the form that submits a job: the part `job`, and one part per file."""
+    """Return the form that submits a job: the part `job`, and one part per file."""
     files, required = kind.file_parameters, kind.schema.get("required", ())
     job = ref(f"submit.{kind.name}")
     if files:
@@ -237,7 +237,7 @@ def _submission(kind: Kind) -> Schema:
 
 
 def _with_definitions(name: str, schema: Schema) -> dict[str, Schema]:
-    """Returns the schema of a kind and its definitions as components, with the references adjusted."""
+    """Return the schema of a kind and its definitions as components, with the references adjusted."""
     own = {k: v for k, v in schema.items() if k != "$defs"}
     definitions = schema.get("$defs", {})
     components = {_definition(name, n): _moved(name, s) for n, s in definitions.items()}
@@ -245,7 +245,7 @@ def _with_definitions(name: str, schema: Schema) -> dict[str, Schema]:
 
 
 def _moved(name: str, value: Any) -> Any:
-    """Returns the schema with references to the definitions of component `name`."""
+    """Return the schema with references to the definitions of component `name`."""
     if isinstance(value, dict):
         return {k: _moved(name, v) for k, v in value.items()}
     if isinstance(value, list):

@@ -55,7 +55,7 @@ MAX_BODY_SIZE = 4096  # bytes of each
 
 
 async def find(components: Components, job_id: str) -> Job:
-    """Returns the job. Raises NotFound if it never existed, Gone if it was removed."""
+    """Return the job. Raise NotFound if it never existed, Gone if it was removed."""
     if is_job_id(job_id):
         (job,) = await components.store.get((job_id,))
         if not isinstance(job, Missing):
@@ -78,7 +78,7 @@ def retry_after_header(seconds: int | None) -> Headers:
 
 @lru_cache(maxsize=1024)
 def poll_headers(seconds: int | None) -> Headers:
-    """Returns Retry-After, and the headers that let a cache keep a response until then; for MAX_AGE if the job has ended."""
+    """Return Retry-After, and the headers that let a cache keep a response until then; for MAX_AGE if the job has ended."""
     age = MAX_AGE if seconds is None else min(seconds, MAX_AGE)
     return [*retry_after_header(seconds), (b"cache-control", b"private, max-age=%d" % age), _VARY]
 
@@ -97,7 +97,7 @@ class JobView:
         self.tag = etag(job, live.number if live is not None else 0)
 
     def matching_etag(self, names: str) -> str | None:
-        """Returns the ETag of the If-None-Match header that matches; None if the caller has an older state.
+        """Return the ETag of the If-None-Match header that matches; None if the caller has an older state.
 
         Progress reaches the replicas at different times, so a later ETag than this replica's matches too.
         """
@@ -114,7 +114,7 @@ class JobView:
         return wire_job(self.job, self.progress, eta, self.request.base)
 
     def body(self) -> bytes:
-        """Returns the JSON, from the cache if the ETag has not changed."""
+        """Return the JSON, from the cache if the ETag has not changed."""
         bodies = self.request.components.status_bodies
         key = (self.job.id, self.tag, self.request.base)
         body = bodies.get(key)
@@ -127,7 +127,7 @@ class JobView:
         return body
 
     def retry_after(self) -> int | None:
-        """Returns the seconds until the next poll; None if the job has ended."""
+        """Return the seconds until the next poll; None if the job has ended."""
         if self.job.status.terminal:
             return None
         components = self.request.components
@@ -137,7 +137,7 @@ class JobView:
         return (b"location", f"{self.request.base}/jobs/{self.job.id}".encode())
 
     def submitted_body(self, *, replayed: bool) -> bytes:
-        """Returns the JSON for the response to a submission."""
+        """Return the JSON for the response to a submission."""
         return self.body()[:-1] + (b',"replayed":true}' if replayed else b',"replayed":false}')
 
     def response(self, status: int, *more: tuple[bytes, bytes]) -> Response:
@@ -147,9 +147,9 @@ class JobView:
 async def hold(
     request: HttpRequest, job_id: str, seconds: float, enough: Callable[[JobView], bool]
 ) -> JobView:
-    """Waits until `enough` returns True, `seconds` or MAX_HOLD seconds have passed, or the service stops; returns the job.
+    """Wait until `enough` returns True, `seconds` or MAX_HOLD seconds have passed, or the service stops; return the job.
 
-    Raises Disconnected if the client disconnects.
+    Raise Disconnected if the client disconnects.
     """
 
     async def read() -> JobView:

@@ -108,7 +108,7 @@ def _with_query(request: HttpRequest, submission: Submission) -> Submission:
 
 
 async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
-    """Submits a form. The part `job` is the submission; each other part is a file for the parameter of its name."""
+    """Submit a form. The part `job` is the submission; each other part is a file for the parameter of its name."""
     request.components.intake.check_open()  # before it reads the files
     form = await read_form(request, lambda part: part.name == "job")
     try:

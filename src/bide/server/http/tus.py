@@ -68,7 +68,7 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 def _checks_version(handler: Handler) -> Handler:
-    """Rejects requests of another tus version, and adds the version to every response."""
+    """Reject requests of another tus version, and add the version to every response."""
 
     @wraps(handler)
     async def checked(request: HttpRequest) -> Response:
@@ -147,12 +147,12 @@ def _size(request: HttpRequest, *, final: bool) -> int | None:
 
 
 def _id_of(url: str) -> str:
-    """Returns the id in the URL of an upload, relative or absolute."""
+    """Return the id in the URL of an upload, relative or absolute."""
     return url.rstrip("/").rpartition("/")[2]
 
 
 async def _has_body(request: HttpRequest, body: BodyStream) -> bool:
-    """Whether the request that creates an upload also sends bytes of it. Raises UnsupportedMedia if it sends other bytes."""
+    """Whether the request that creates an upload also sends bytes of it. Raise UnsupportedMedia if it sends other bytes."""
     length = request.content_length
     if request.header(b"content-type") == BODY_TYPE:
         return length != 0
@@ -164,7 +164,7 @@ async def _has_body(request: HttpRequest, body: BodyStream) -> bool:
 
 
 def _job(request: HttpRequest, given: dict[str, str]) -> UploadJob | None:
-    """Returns the job that Upload-Metadata describes, if any."""
+    """Return the job that Upload-Metadata describes, if any."""
     if "kind" not in given:
         if "input" in given:
             raise InvalidInput("Upload-Metadata has `input` without `kind`; add `kind`")
@@ -274,7 +274,7 @@ def _response(
 
 
 async def override(request: HttpRequest) -> Response:
-    """Applies X-HTTP-Method-Override, for clients that can only send POST."""
+    """Apply X-HTTP-Method-Override, for clients that can only send POST."""
     method = (request.header(b"x-http-method-override") or "").upper()
     if method == "PATCH":
         return await patch(request)
@@ -288,7 +288,7 @@ async def override(request: HttpRequest) -> Response:
 
 
 async def download(request: HttpRequest) -> Response:
-    """Returns a complete upload as an attachment."""
+    """Return a complete upload as an attachment."""
     upload = await request.components.uploads.find(request.args[0])
     if upload.status is not UploadStatus.DONE:
         raise UploadConflict(

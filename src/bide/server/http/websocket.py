@@ -8,7 +8,7 @@ DENIAL = "websocket.http.response"  # the ASGI extension for a response instead 
 
 
 async def deny(response: Response, scope: Scope, send: Send) -> None:
-    """Answers a handshake with a response. A server without the extension sends 403 without a body instead."""
+    """Answer a handshake with a response. A server without the extension sends 403 without a body instead."""
     if DENIAL not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": 1008})
         return

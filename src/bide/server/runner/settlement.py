@@ -163,7 +163,7 @@ class SettlementWriter:
             await asyncio.sleep(CHECK_EVERY)
 
     async def close(self) -> None:
-        """Discard the changes that are not stored by now. Waits for writes in flight."""
+        """Discard the changes that are not stored by now. Wait for writes in flight."""
         self.flush()
         self._closed = True
         while self._in_flight:

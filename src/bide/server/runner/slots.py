@@ -232,7 +232,7 @@ class Slots:
             self._idle.append(child)
 
     def remove_child(self, child: ChildProcess) -> bool:
-        """Give this child no more jobs. Its finished attempts stay until their ends are stored. Returns whether it was
+        """Give this child no more jobs. Its finished attempts stay until their ends are stored. Return whether it was
         an idle sync child.
         """
         self._async.discard(child)
@@ -263,7 +263,7 @@ class Slots:
         return next(child for child in self._prefetched if child.name == name)
 
     def add(self, attempt: Attempt) -> bool:
-        """Give an attempt to its child. Returns whether it runs now, or waits behind another one."""
+        """Give an attempt to its child. Return whether it runs now, or waits behind another one."""
         child = attempt.child
         if not child.is_async:
             held = self._prefetched.setdefault(child, deque())
@@ -274,7 +274,7 @@ class Slots:
         return True
 
     def remove(self, attempt: Attempt, now: float) -> Attempt | None:
-        """Free the slot of an attempt that has ended. Returns the prefetched attempt that its child runs now."""
+        """Free the slot of an attempt that has ended. Return the prefetched attempt that its child runs now."""
         child, queue = attempt.child, attempt.job.queue
         if attempt.started is not None:
             child.jobs_done += 1

@@ -343,12 +343,12 @@ class UpkeepStore(Protocol):
         ...
 
     def check_writable(self) -> Awaitable[None]:
-        """Write a test row. Raises StoreUnavailable if the store accepts no writes."""
+        """Write a test row. Raise StoreUnavailable if the store accepts no writes."""
         ...
 
     async def resume_parked(self, after: str = "", limit: int = 200) -> tuple[list[str], str | None]:
         """Make parked jobs due whose `waiting_for` names no job that can still end. An interrupted spawn of an earlier
-        release left such rows. Examines up to `limit` running or parked jobs that are older than the job `after`. Returns
+        release left such rows. Examine up to `limit` running or parked jobs that are older than the job `after`. Return
         the ids that became due, and the `after` of the next page, or None after the last page.
         """
         ...
@@ -428,7 +428,7 @@ class StoreDatabase(Protocol):
         ...
 
     def describe(self) -> str:
-        """A description of version and content. Raises SetupError if a store cannot use it. Changes nothing."""
+        """Return a description of version and content. Raise SetupError if a store cannot use it. Change nothing."""
         ...
 
     def identity(self) -> str | None:

@@ -32,7 +32,7 @@ _PARTS: dict[str, tuple[Any, Any]] = {
 
 
 def _reader(name: str) -> Callable[[Any], Any] | None:
-    """Reads a column that is not NULL."""
+    """Read a column that is not NULL."""
     if name == "status":
         return Status
     if name == "result":

@@ -85,7 +85,7 @@ class TransactionalStore(ABC):
         self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset, on_log: OnLog
     ) -> None:
         """Open, migrate and check the database. A backend that several processes share delivers their events and work from
-        now on, and overrides `own_events`, because only it knows the order of all events. Raises
+        now on, and overrides `own_events`, because only it knows the order of all events. Raise
         SetupError if the database cannot be used.
         """
 
@@ -96,7 +96,7 @@ class TransactionalStore(ABC):
         with their numbers. The writer's thread calls it, while the event loop reads.
 
         The commit is on disk when it returns. Event numbers are in commit order, and `Event.job` is stored as JSON. If
-        anything raises, store nothing and raise it again: the writer then calls `transact` for each operation alone. Raises
+        anything raises, store nothing and raise it again: the writer then calls `transact` for each operation alone. Raise
         StoreUnavailable if no operation would succeed alone either.
         """
 
@@ -406,7 +406,7 @@ class SharedTransactionalStore(TransactionalStore):
         return await self.texts("workers", self.now() - age)
 
     async def waiting(self) -> set[tuple[str, str]]:
-        """Reads all unfinished jobs. A backend with many jobs overrides it."""
+        """Read all unfinished jobs. A backend with many jobs overrides it."""
         paused = {queue.name for queue in await self.queues() if queue.paused}
         unfinished = frozenset(status for status in Status if not status.terminal)
         pairs: set[tuple[str, str]] = set()

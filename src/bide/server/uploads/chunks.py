@@ -39,7 +39,7 @@ class ChunkedUploads:
     async def put(
         self, upload_id: str, number: int, body: AsyncIterator[bytes], announced: int | None
     ) -> Upload:
-        """Stores a chunk. The last missing chunk completes the upload. Its request is repeated if the response was lost."""
+        """Store a chunk. The last missing chunk completes the upload. Its request is repeated if the response was lost."""
         async with self._lifecycle.hold(f"{upload_id}/{number}"):
             upload = await self._lifecycle.find(upload_id)
             if upload.way is not Way.CHUNKS or upload.status is not UploadStatus.DONE:
@@ -92,7 +92,7 @@ class ChunkedUploads:
             raise
 
     def _hash(self, upload: Upload) -> None:
-        """Hashes the bytes before the first gap, with one thread per upload."""
+        """Hash the bytes before the first gap, with one thread per upload."""
         assert upload.chunk_size is not None and upload.size is not None
         missing = upload.missing
         goal = min(missing[0] * upload.chunk_size, upload.size) if missing else upload.size
@@ -114,7 +114,7 @@ class ChunkedUploads:
         hashing.add_done_callback(hashed)
 
     async def complete(self, upload_id: str) -> Upload:
-        """Finishes the upload. Raises UploadConflict with the missing chunks if there are any."""
+        """Finish the upload. Raise UploadConflict with the missing chunks if there are any."""
         upload = await self._lifecycle.find(upload_id)
         if upload.status is UploadStatus.DONE:
             return upload

@@ -31,12 +31,12 @@ class DirectUpload:
         self._sink = Sink(staging, staging.path(self.upload.id), 0, self._charge, self._digest)
 
     async def write(self, data: Bytes) -> None:
-        """Raises a Problem if the file is too large or does not fit into the quota or on the disk."""
+        """Raise a Problem if the file is too large or does not fit into the quota or on the disk."""
         self._quota.check_size(self._sink.position + len(data))
         await self._sink.write(data)
 
     async def finish(self) -> Upload:
-        """Syncs the file and verifies its checksum. It is neither a blob nor in the store yet."""
+        """Sync the file and verify its checksum. It is neither a blob nor in the store yet."""
         await self._sink.sync()
         sha256 = self._digest.sha256.hexdigest()
         if self.promised is not None and self.promised != sha256:
@@ -53,7 +53,7 @@ class DirectUpload:
         self._stored = True
 
     async def discard(self) -> None:
-        """Removes the file, unless its record is or may be in the store."""
+        """Remove the file, unless its record is or may be in the store."""
         await self._sink.abort()
         self._charge.close()
         if not self._stored:
@@ -72,14 +72,14 @@ class DirectUploads:
         self._jobs = jobs
 
     def begin(self, name: str, content_type: str, size: int | None = None) -> DirectUpload:
-        """Raises a Problem if a file of this size does not fit."""
+        """Raise a Problem if a file of this size does not fit."""
         if size is not None:
             self._quota.check_size(size)
             self._quota.check(size)
         return DirectUpload(self._lifecycle, self._staging, self._quota, name, content_type)
 
     async def store(self, file: DirectUpload) -> Upload:
-        """Stores a file. If this raises a Problem, nothing is stored and the caller discards the file."""
+        """Store a file. If this raises a Problem, nothing is stored and the caller discards the file."""
         await file.finish()
         stored = await finished(self._store([file], None))
         return stored.uploads[0]
@@ -92,7 +92,7 @@ class DirectUploads:
         key: str | None,
         trace_id: str,
     ) -> Inserted:
-        """Stores files, by parameter, and the job that uses them in one transaction. If this raises a Problem, nothing is
+        """Store files, by parameter, and the job that uses them in one transaction. If this raises a Problem, nothing is
         stored and the caller discards the files.
         """
         given: dict[str, list[Upload]] = {}

@@ -68,7 +68,7 @@ class UploadExpiry:
                 await self._lifecycle.remove_bytes(upload)
 
     async def _complete(self, now: float) -> None:
-        """Finishes complete uploads whose request was interrupted by a crash or by unavailable storage."""
+        """Finish complete uploads whose request was interrupted by a crash or by unavailable storage."""
         replica = self._lifecycle.replica
         for upload in await self._store.unfinished(replica, now - INTERRUPTED_AFTER):
             if upload.way is Way.PRESIGNED or upload.partial or upload.received != upload.size:
@@ -86,7 +86,7 @@ class UploadExpiry:
                 log.warning("cannot finish upload %s, retrying: %s", upload.id, error)
 
     async def _sweep(self, now: float) -> None:
-        """Removes files of uploads that no longer exist."""
+        """Remove files of uploads that no longer exist."""
         if not await self._orphans.may_remove(now):
             return
         names = await self._staging.run(self._staging.old, now - ORPHAN_AGE)

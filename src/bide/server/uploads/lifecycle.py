@@ -75,7 +75,7 @@ class UploadLifecycle:
         self.replica = ""  # known when the service starts
 
     def hold(self, name: str) -> WriteLock:
-        """Returns the lock of an upload, or of a chunk or part of it. A newer writer cancels the older one."""
+        """Return the lock of an upload, or of a chunk or part of it. A newer writer cancels the older one."""
         return WriteLock(self._writers, name)
 
     def is_held(self, upload_id: str) -> bool:
@@ -85,7 +85,7 @@ class UploadLifecycle:
     # --- finding
 
     async def find(self, upload_id: str) -> Upload:
-        """Raises NotFound or Gone if there is no such upload."""
+        """Raise NotFound or Gone if there is no such upload."""
         found = await self._store.upload(upload_id)
         if isinstance(found, Missing):
             if found.gone:
@@ -94,7 +94,7 @@ class UploadLifecycle:
         return found
 
     def check_unfinished(self, upload: Upload, way: Way) -> None:
-        """Raises a Problem unless this replica can add bytes to the upload with this protocol."""
+        """Raise a Problem unless this replica can add bytes to the upload with this protocol."""
         if upload.way is not way:
             raise UploadConflict(f"upload {upload.id} is a {upload.way} upload, not a {way} upload")
         if upload.status is UploadStatus.DONE:
@@ -110,7 +110,7 @@ class UploadLifecycle:
     # --- receiving
 
     def new(self, way: Way, name: str, job: UploadJob | None = None, **fields: Any) -> Upload:
-        """Returns the record of a new upload; stores nothing."""
+        """Return the record of a new upload; store nothing."""
         now = self._store.now()
         if job is not None:
             fields |= {
@@ -123,7 +123,7 @@ class UploadLifecycle:
         return Upload(self._jobs.intake.id(now), way, name, now, now, **values)
 
     async def begin(self, way: Way, name: str, job: UploadJob | None = None, **fields: Any) -> Upload:
-        """Stores a new upload; `fields` are those of its record. Raises a Problem if it does not fit, or if its job would be
+        """Store a new upload; `fields` are those of its record. Raise a Problem if it does not fit, or if its job would be
         rejected.
         """
         upload = self.new(way, name, job, **fields)
@@ -135,7 +135,7 @@ class UploadLifecycle:
         return await self.add(upload)
 
     async def add(self, upload: Upload) -> Upload:
-        """Stores the record of a new upload."""
+        """Store the record of a new upload."""
         self._quota.add(upload)
         async with self._commits:
             return await self._store.add_upload(upload)
@@ -148,7 +148,7 @@ class UploadLifecycle:
         chunk: int | None = None,
         expires_in: float | None = None,
     ) -> Upload:
-        """Records received bytes. A cancelled caller does not interrupt it."""
+        """Record received bytes. A cancelled caller does not interrupt it."""
         expires_at = self._store.now() + (self._lifetime if expires_in is None else expires_in)
         update = UploadUpdate(upload.id, received, upload.size, chunk, expires_at)
         after = await finished(self._receive(update))
@@ -163,7 +163,7 @@ class UploadLifecycle:
     # --- finishing
 
     async def complete_once(self, upload_id: str, complete: Callable[[], Awaitable[Upload]]) -> Upload:
-        """Completes an upload once for all concurrent requests, and continues if they disconnect."""
+        """Complete an upload once for all concurrent requests, and continue if they disconnect."""
         running = self._completing.get(upload_id)
         if running is None:
             running = asyncio.ensure_future(complete())
@@ -178,7 +178,7 @@ class UploadLifecycle:
             done.exception()
 
     async def finish(self, upload: Upload) -> StoredUploads:
-        """Moves a complete upload to the blobs and creates its job, if any. A cancelled caller does not interrupt it."""
+        """Move a complete upload to the blobs and create its job, if any. A cancelled caller does not interrupt it."""
         return await finished(self._finish(upload))
 
     async def _finish(self, upload: Upload) -> StoredUploads:
@@ -196,13 +196,13 @@ class UploadLifecycle:
         return stored
 
     async def adopt(self, upload: Upload) -> None:
-        """Moves the bytes of a complete upload to the blobs."""
+        """Move the bytes of a complete upload to the blobs."""
         path = self._staging.path(upload.id)
         await self._blobs.adopt(upload_key(upload.id), path, upload.content_type)
 
     async def recovered(self, upload: Upload) -> Upload:
-        """Checks that the bytes of an upload are in the staging folder. A crash between the move to the blobs and the
-        commit leaves them as a blob; then this finishes the upload. Raises Gone if they are in neither place.
+        """Check that the bytes of an upload are in the staging folder. A crash between the move to the blobs and the
+        commit leaves them as a blob; then this finishes the upload. Raise Gone if they are in neither place.
         """
         if await self._staging.has(upload.id, upload.received):
             return upload
@@ -224,7 +224,7 @@ class UploadLifecycle:
         return (await self.store_finished(CompletedUploads((done,), new))).uploads[0]
 
     async def check_head(self, upload: Upload) -> None:
-        """Rejects a file of the wrong type by its first bytes, before the client sends the rest."""
+        """Reject a file of the wrong type by its first bytes, before the client sends the rest."""
         if upload.submission is None or upload.partial:
             return
         try:
@@ -253,7 +253,7 @@ class UploadLifecycle:
         )
 
     async def _new_job(self, done: Upload) -> tuple[NewJob | None, Problem | None]:
-        """Returns the job of a complete upload, or the problem that prevents it. Discards a file of the wrong type."""
+        """Return the job of a complete upload, or the problem that prevents it. Discards a file of the wrong type."""
         if done.submission is None:
             return None, None
         try:
@@ -265,7 +265,7 @@ class UploadLifecycle:
             return None, problem
 
     async def store_finished(self, completed: CompletedUploads) -> StoredUploads:
-        """Stores complete uploads and their job. Raises Gone if an upload was removed meanwhile."""
+        """Store complete uploads and their job. Raise Gone if an upload was removed meanwhile."""
         async with self._commits:
             storing = self._store.finish(completed)
             if completed.new is not None:
@@ -286,7 +286,7 @@ class UploadLifecycle:
     # --- removal
 
     async def remove(self, upload_id: str) -> None:
-        """Cancels the current writer and removes the upload. Raises UploadConflict if a job uses it."""
+        """Cancel the current writer and remove the upload. Raise UploadConflict if a job uses it."""
         async with self.hold(upload_id):
             await self.find(upload_id)
             removed = await self._store.remove_upload(upload_id)
@@ -300,14 +300,14 @@ class UploadLifecycle:
             await self.remove_bytes(removed)
 
     async def discard(self, upload: Upload) -> None:
-        """Removes an upload that cannot be completed."""
+        """Remove an upload that cannot be completed."""
         removed = await self._store.remove_upload(upload.id)
         if isinstance(removed, Upload):
             self._quota.remove(removed)
         await self.remove_bytes(upload)
 
     async def remove_bytes(self, upload: Upload) -> None:
-        """Removes the bytes of an upload, wherever they are."""
+        """Remove the bytes of an upload, wherever they are."""
         self._jobs.forget(upload.id)
         self._quota.release(upload.id)
         await self.abort_parts(upload)
@@ -315,6 +315,6 @@ class UploadLifecycle:
         await self._blobs.remove(owner_of(upload.id))
 
     async def abort_parts(self, upload: Upload) -> None:
-        """Removes the parts of an incomplete multipart upload from the storage."""
+        """Remove the parts of an incomplete multipart upload from the storage."""
         if upload.way is Way.PRESIGNED and upload.metadata and upload.status is not UploadStatus.DONE:
             await self._storage.abort(upload_key(upload.id), upload.metadata)

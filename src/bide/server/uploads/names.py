@@ -18,7 +18,7 @@ DEFAULT_NAME = "file"
 
 
 def clean_name(given: str | None) -> str:
-    """Returns the last component of a path without control characters, direction marks and line breaks."""
+    """Return the last component of a path without control characters, direction marks and line breaks."""
     last = re.split(r"[/\\]", given or "")[-1]
     # Keep printable characters, and a space for each other kind of space.
     name = "".join(
@@ -37,13 +37,13 @@ def clean_name(given: str | None) -> str:
 
 
 def clean_type(given: str | None) -> str:
-    """Returns the given type if it is valid in a header, else application/octet-stream."""
+    """Return the given type if it is valid in a header, else application/octet-stream."""
     declared = (given or "").strip()
     return declared if _TYPE.fullmatch(declared) else ANY_TYPE
 
 
 def read_disposition(value: str) -> str | None:
-    """Returns the file name in a Content-Disposition header, as browsers or as RFC 5987 writes it."""
+    """Return the file name in a Content-Disposition header, as browsers or as RFC 5987 writes it."""
     found = dict(header_parameters(";" + value))
     extended = found.get("filename*")
     if extended is not None and extended.lower().startswith("utf-8''"):
@@ -52,7 +52,7 @@ def read_disposition(value: str) -> str | None:
 
 
 def header_parameters(value: str) -> Iterator[tuple[str, str]]:
-    """Yields the parameters of a header, such as `boundary` of a Content-Type."""
+    """Yield the parameters of a header, such as `boundary` of a Content-Type."""
     for name, text in _PARAMETER.findall(value):
         yield name.lower(), _unquoted(text) if text.startswith('"') else text
 

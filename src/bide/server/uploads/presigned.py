@@ -90,7 +90,7 @@ class PresignedUploads:
     async def begin(
         self, name: str, job: UploadJob | None, *, size: int, multipart: bool, **fields: Any
     ) -> tuple[Upload, Inserted | None]:
-        """Stores an upload and the job that waits for it. If this raises a Problem, nothing is stored."""
+        """Store an upload and the job that waits for it. If this raises a Problem, nothing is stored."""
         past_service = self._storage.receiver is None
         upload = self._lifecycle.new(
             *(Way.PRESIGNED, name, job),
@@ -142,7 +142,7 @@ class PresignedUploads:
         return await self._upload_of(inserted.job, stored), inserted
 
     async def _upload_of(self, job: Job, repeated: Upload) -> Upload:
-        """Returns the upload that a job waits for or has used. `repeated` is the upload of the same request."""
+        """Return the upload that a job waits for or has used. `repeated` is the upload of the same request."""
         names = _uploads_in(msgspec.json.decode(await self._store.input(job.id)))
         for name in names:
             found = await self._store.upload(name)
@@ -154,7 +154,7 @@ class PresignedUploads:
         raise UploadConflict(f"the file of job {job.id} has been deleted; use another idempotency key")
 
     async def sign(self, upload: Upload) -> Signed | None:
-        """Returns the signed request for the file; None if the upload is multipart or complete."""
+        """Return the signed request for the file; None if the upload is multipart or complete."""
         if upload.metadata or upload.status is UploadStatus.DONE:
             return None
         size = upload.size or 0
@@ -165,7 +165,7 @@ class PresignedUploads:
     # --- receiving, if the storage is a folder of this service
 
     async def put(self, upload_id: str, body: AsyncIterator[bytes], size: int) -> str:
-        """Stores the file and returns its ETag. A newer writer cancels an older one."""
+        """Store the file and return its ETag. A newer writer cancels an older one."""
         receiver = self.receiver()
         async with self._lifecycle.hold(f"{upload_id}/content"):
             upload = await self._open(upload_id)
@@ -196,7 +196,7 @@ class PresignedUploads:
             return etag
 
     def receiver(self) -> SignedReceiver:
-        """Returns the receiver of signed requests at this service. Raises NotFound if there is none."""
+        """Return the receiver of signed requests at this service. Raise NotFound if there is none."""
         receiver = self._storage.receiver
         if receiver is None:
             raise NotFound(
@@ -235,7 +235,7 @@ class PresignedUploads:
         return upload
 
     async def sign_part(self, upload: Upload, number: int) -> tuple[Signed, int]:
-        """Returns the signed request for a part and the size of the part. Parts are numbered from 1."""
+        """Return the signed request for a part and the size of the part. Parts are numbered from 1."""
         if not 1 <= number <= upload.chunk_count:
             raise NotFound(f"upload {upload.id} has no part {number}, only 1 to {upload.chunk_count}")
         size = upload.chunk_length(number - 1)
@@ -253,7 +253,7 @@ class PresignedUploads:
     # --- completing
 
     async def complete(self, upload_id: str) -> Upload:
-        """Verifies the upload once for all concurrent requests, and continues if they disconnect."""
+        """Verify the upload once for all concurrent requests, and continue if they disconnect."""
         upload = await self.find(upload_id)
         if upload.status is UploadStatus.DONE:
             return upload
@@ -267,7 +267,7 @@ class PresignedUploads:
         return (await self._lifecycle.store_finished(what)).uploads[0]
 
     async def _move_to_blob(self, upload: Upload) -> None:
-        """Moves the object to its final key, unless an earlier attempt did. Raises UploadConflict if it is incomplete."""
+        """Move the object to its final key, unless an earlier attempt did. Raise UploadConflict if it is incomplete."""
         key = upload_key(upload.id)
         if await self._storage.head(key) is not None:
             return
@@ -307,11 +307,11 @@ class PresignedUploads:
         return self._lifecycle.completed(upload, size, sha256.hexdigest(), head)
 
     async def _remove_object(self, upload: Upload) -> None:
-        """Removes the bytes but not the upload: the client can send them again while the signature is valid."""
+        """Remove the bytes but not the upload: the client can send them again while the signature is valid."""
         await self._blobs.remove(owner_of(upload.id))
 
     async def _with_job(self, done: Upload) -> CompletedUploads:
-        """Returns the upload with its job: a new one, or the files of the job that waits."""
+        """Return the upload with its job: a new one, or the files of the job that waits."""
         if done.submission is None:
             return CompletedUploads((done,))
         try:
@@ -326,7 +326,7 @@ class PresignedUploads:
         return CompletedUploads((done,), files=new.files)
 
     async def _fail_job(self, done: Upload, problem: Problem) -> None:
-        """Fails the job that waits for a file of the wrong type, and discards the file."""
+        """Fail the job that waits for a file of the wrong type, and discard the file."""
         if done.job_id is not None:
             error = ErrorInfo("WRONG_CONTENT", problem.detail, trace_id=done.trace_id)
             await self._store.apply([Failed(job_id=done.job_id, error=error)])
@@ -335,13 +335,13 @@ class PresignedUploads:
     # --- completing without a request
 
     def hint(self, upload_id: str) -> None:
-        """Makes the upkeep check this upload in its next round."""
+        """Make the upkeep check this upload in its next round."""
         if len(self._hints) < MAX_CHECKED:
             self._hints.add(upload_id)
 
     @staticmethod
     def upload_in(key: str) -> str | None:
-        """Returns the id of the upload that a storage key belongs to; None for other keys."""
+        """Return the id of the upload that a storage key belongs to; None for other keys."""
         *_, space, upload_id, name = ["", "", *key.split("/")]
         is_upload = space == UPLOADS and name in ("content", "incoming") and is_job_id(upload_id)
         return upload_id if is_upload else None
@@ -370,7 +370,7 @@ class PresignedUploads:
 
 
 def _waiting(new: NewJob, upload: Upload) -> NewJob:
-    """Returns the job that waits for the file. Its fingerprint covers the request and not the upload id, which differs in
+    """Return the job that waits for the file. Its fingerprint covers the request and not the upload id, which differs in
     each request.
     """
     job = replace(new.job, status=Status.UPLOADING, due=None)

@@ -45,12 +45,12 @@ class Quota:
             )
 
     def check(self, size: int) -> None:
-        """Raises StorageFull if `size` more bytes do not fit."""
+        """Raise StorageFull if `size` more bytes do not fit."""
         self.check_quota(size)
         self.check_disk(size)
 
     def check_quota(self, size: int, *, reserved: bool = False) -> int:
-        """Returns the available bytes, at least `size`. `reserved`: the size of these bytes was declared before."""
+        """Return the available bytes, at least `size`. `reserved`: the size of these bytes was declared before."""
         quota = self._config.quota
         if quota is None:
             return size + STRIDE
@@ -76,21 +76,21 @@ class Quota:
             )
 
     def add(self, upload: Upload) -> None:
-        """Counts an upload that is stored now."""
+        """Count an upload that is stored now."""
         self._stored += upload.bytes
         self._reserved += upload.reserved
 
     def remove(self, upload: Upload) -> None:
-        """Subtracts an upload that was removed from the store."""
+        """Subtract an upload that was removed from the store."""
         self._stored -= upload.bytes
         self._reserved = max(0, self._reserved - upload.reserved)
 
     def declare(self, size: int) -> None:
-        """Reserves `size` more bytes for an upload in the store."""
+        """Reserve `size` more bytes for an upload in the store."""
         self._reserved += size
 
     def charge_chunk(self, upload_id: str, number: int) -> Charge:
-        """Returns the charge of a chunk, instead of that of an earlier request. The bytes of a failed request stay on disk
+        """Return the charge of a chunk, instead of that of an earlier request. The bytes of a failed request stay on disk
         and in the quota until the chunk is sent again, or until `release`.
         """
         self.release(upload_id, number)
@@ -99,7 +99,7 @@ class Quota:
         return charge
 
     def release(self, upload_id: str, number: int | None = None) -> None:
-        """Releases the charge of a chunk; without a number, of all chunks of the upload."""
+        """Release the charge of a chunk; without a number, of all chunks of the upload."""
         if number is None:
             for charge in self._chunks.pop(upload_id, {}).values():
                 charge.close()
@@ -122,7 +122,7 @@ class Charge:
         self._added = 0
 
     def add(self, size: int) -> None:
-        """Charges `size` bytes before they are written. Raises StorageFull if they do not fit."""
+        """Charge `size` bytes before they are written. Raise StorageFull if they do not fit."""
         missing = self._added + size - self._granted
         if missing > 0:
             free = self._quota.check_quota(missing, reserved=self._reserved)
@@ -133,7 +133,7 @@ class Charge:
         self._added += size
 
     def commit(self, offset: int) -> None:
-        """Moves the bytes up to `offset` from the charge to the stored total."""
+        """Move the bytes up to `offset` from the charge to the stored total."""
         size, self._at = offset - self._at, offset
         self._granted -= size
         self._added -= size
@@ -143,7 +143,7 @@ class Charge:
             self._quota._reserved = max(0, self._quota._reserved - size)
 
     def close(self) -> None:
-        """Releases the rest of the charge."""
+        """Release the rest of the charge."""
         self._quota._arriving -= self._granted
         self._granted = self._added = 0
 
@@ -156,7 +156,7 @@ async def charged(body: AsyncIterator[bytes], charge: Charge) -> AsyncIterator[b
 
 @contextlib.contextmanager
 def reporting_full_disk() -> Iterator[None]:
-    """Raises StorageFull instead of an OSError if a write failed because the disk is full."""
+    """Raise StorageFull instead of an OSError if a write failed because the disk is full."""
     try:
         yield
     except OSError as error:

@@ -64,7 +64,7 @@ class Digest:
         self.at += len(data)
 
     def catch_up(self, path: Path, goal: int) -> None:
-        """Hashes bytes from the file that this process did not hash on arrival: after a restart, or out of order."""
+        """Hash bytes from the file that this process did not hash on arrival: after a restart, or out of order."""
         if self.at >= goal:
             return
         with path.open("rb", buffering=0) as file:
@@ -89,7 +89,7 @@ class Staging:
         make_folders(self.root)
 
     def close(self) -> None:
-        """Waits for the running calls. Do not call it on the loop's thread: it blocks."""
+        """Wait for the running calls. Do not call it on the loop's thread: it blocks."""
         self._pool.shutdown()
 
     def path(self, upload_id: str) -> Path:
@@ -99,7 +99,7 @@ class Staging:
         return asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
 
     def take_digest(self, upload_id: str, at_most: int) -> Digest:
-        """Removes and returns the digest. One beyond `at_most` covers bytes that were never recorded and are sent again,
+        """Remove and return the digest. One beyond `at_most` covers bytes that were never recorded and are sent again,
         so a new digest is returned instead.
         """
         known = self._digests.pop(upload_id, None)
@@ -118,14 +118,14 @@ class Staging:
         return await self.run(_has_bytes, self.path(upload_id), size)
 
     async def complete(self, upload_id: str, size: int) -> tuple[str, bytes]:
-        """Truncates the file to its size; returns its SHA-256 and first bytes."""
+        """Truncate the file to its size; return its SHA-256 and first bytes."""
         digest = self.take_digest(upload_id, size)
         if digest.at == digest.length == size:
             return digest.sha256.hexdigest(), digest.head
         return await self.run(_complete, self.path(upload_id), size, digest)
 
     async def head(self, upload_id: str) -> bytes:
-        """Returns the first bytes of the file."""
+        """Return the first bytes of the file."""
         known = self._digests.get(upload_id)
         if known is not None and len(known.head) == HEAD:
             return known.head
@@ -136,11 +136,11 @@ class Staging:
         await self.run(_unlink, self.path(upload_id))
 
     async def truncate(self, upload_id: str, size: int) -> None:
-        """Removes the bytes after the first `size`."""
+        """Remove the bytes after the first `size`."""
         await self.run(_truncate, self.path(upload_id), size)
 
     def old(self, before: float) -> list[str]:
-        """Returns the names of files that were last modified before this instant."""
+        """Return the names of files that were last modified before this instant."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
@@ -229,31 +229,31 @@ class Sink:
             self._submit(sync=self.written - self.durable >= CHECKPOINT)
 
     def _submit(self, *, sync: bool) -> None:
-        """Begins to write the current batch."""
+        """Begin to write the current batch."""
         batch, self._batch, self._batched = self._batch, [], 0
         self._writing = self._staging.run(self._write_batch, batch, sync)
 
     async def _written(self) -> None:
-        """Waits for the current write, also when cancelled: the thread continues in any case."""
+        """Wait for the current write, also when cancelled: the thread continues in any case."""
         writing, self._writing = self._writing, None
         if writing is not None:
             with reporting_full_disk():
                 await finished(writing)
 
     async def sync(self) -> None:
-        """Writes and syncs all bytes. After an error, at least the bytes up to `durable` are on disk."""
+        """Write and sync all bytes. After an error, at least the bytes up to `durable` are on disk."""
         await self._written()
         self._submit(sync=True)
         await self._written()
 
     async def abort(self) -> None:
-        """Discards the current batch and waits for the current write."""
+        """Discard the current batch and wait for the current write."""
         self._batch, self._batched = [], 0
         with contextlib.suppress(OSError, StorageFull):
             await self._written()
 
     def _write_batch(self, batch: Sequence[Bytes], sync: bool) -> None:
-        """Runs in a thread."""
+        """Run in a thread."""
         # A new file needs a sync of its folder too. Any chunk may be the first one.
         new = self.durable == self.begin and (self.begin == 0 or self._digest is None)
         fd = self._open()

@@ -59,7 +59,7 @@ class TusUploads:
         checksum: tuple[Hash, str] | None = None,
         promised: str | None = None,
     ) -> Upload:
-        """Appends the body at `offset`. `announced`: the number of bytes in the body; `size`: the total size, if the upload
+        """Append the body at `offset`. `announced`: the number of bytes in the body; `size`: the total size, if the upload
         began without one; `checksum`: a hash object for these bytes and the expected value; `promised`: the expected
         SHA-256 of the whole file.
         """
@@ -87,7 +87,7 @@ class TusUploads:
             return upload
 
     async def position(self, upload_id: str) -> Upload:
-        """Cancels the current writer and returns the upload. Finishes an upload that is complete but was not finished."""
+        """Cancel the current writer and return the upload. Finish an upload that is complete but was not finished."""
         async with self._lifecycle.hold(upload_id):
             upload = await self._lifecycle.find(upload_id)
             if upload.status is UploadStatus.DONE:
@@ -99,7 +99,7 @@ class TusUploads:
             return await self._finish(upload)
 
     async def _finish(self, upload: Upload) -> Upload:
-        """Finishes a complete upload. If that fails, for example because the storage is unavailable, the upkeep retries."""
+        """Finish a complete upload. If that fails, for example because the storage is unavailable, the upkeep retries."""
         try:
             return (await self._lifecycle.finish(upload)).uploads[0]
         except Exception:
@@ -167,14 +167,14 @@ class TusUploads:
             return upload
 
     async def _remove_unverified(self, upload: Upload, before: Digest) -> None:
-        """Truncates the file to the recorded size."""
+        """Truncate the file to the recorded size."""
         self._staging.keep_digest(upload.id, before)
         await self._staging.truncate(upload.id, upload.received)
 
     async def _save(
         self, upload: Upload, sink: Sink, digest: Digest, before: Digest, *, keep: bool
     ) -> None:
-        """Stores the bytes that arrived before an error. Bytes with a checksum were not verified and are discarded."""
+        """Store the bytes that arrived before an error. Bytes with a checksum were not verified and are discarded."""
         if not keep:
             await sink.abort()
             await self._remove_unverified(upload, before)
@@ -188,7 +188,7 @@ class TusUploads:
             await self._lifecycle.record(upload, received=sink.durable)
 
     async def _sync_written(self, sink: Sink) -> None:
-        """Syncs the bytes that were written before a failed write."""
+        """Sync the bytes that were written before a failed write."""
         await sink.abort()
         try:
             await sink.sync()
@@ -196,7 +196,7 @@ class TusUploads:
             log.warning("cannot sync the bytes of an upload: %s", error)
 
     async def _record(self, upload: Upload, received: int) -> Upload:
-        """Records the received bytes. The last bytes are recorded when the upload is finished."""
+        """Record the received bytes. The last bytes are recorded when the upload is finished."""
         if received == upload.size and not upload.partial:
             return replace(upload, received=received)
         return await self._lifecycle.record(upload, received=received)
@@ -204,7 +204,7 @@ class TusUploads:
     async def concatenate(
         self, parts: Sequence[str], name: str, job: UploadJob | None = None, **fields: Any
     ) -> Upload:
-        """Copies partial uploads into one. Raises UploadConflict if one of them is not a partial upload, or incomplete."""
+        """Copy partial uploads into one. Raise UploadConflict if one of them is not a partial upload, or incomplete."""
         found = [await self._lifecycle.find(part) for part in parts]
         for part in found:
             self._lifecycle.check_replica(part)
@@ -235,7 +235,7 @@ class TusUploads:
 
 
 def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:
-    """Whether the client repeats a request whose response was lost. Raises a Problem if the upload accepts no bytes."""
+    """Whether the client repeats a request whose response was lost. Raise a Problem if the upload accepts no bytes."""
     if upload.parts:
         raise FinalUpload(f"upload {upload.id} is a concatenation of other uploads and accepts no bytes")
     if upload.status is not UploadStatus.DONE or upload.way is not Way.TUS:
@@ -248,7 +248,7 @@ def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:
 
 
 def _copy(sources: Sequence[tuple[Path, int]], goal: Path) -> Digest:
-    """Runs in a thread."""
+    """Run in a thread."""
     digest = Digest()
     with create(goal) as file:
         for path, size in sources:

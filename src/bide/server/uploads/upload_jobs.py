@@ -49,7 +49,7 @@ def make_upload_job(
     key: str | None,
     trace_id: str,
 ) -> UploadJob:
-    """`fields` are those of a submission except its input; None values are left out. Raises InvalidInput."""
+    """`fields` are those of a submission except its input; None values are left out. Raise InvalidInput."""
     body = {name: value for name, value in fields.items() if value is not None}
     if input is not None:
         body["input"] = msgspec.Raw(input)
@@ -71,8 +71,8 @@ class UploadJobs:
         self._cached_bytes = 0
 
     async def check(self, upload: Upload, submission: Submission) -> NewJob:
-        """Validates the submission of a new upload. Raises a Problem if the job would be rejected for any content of the
-        file. Returns the job without the file.
+        """Validate the submission of a new upload. Raise a Problem if the job would be rejected for any content of the
+        file. Return the job without the file.
         """
         self.intake.check_open()
         checked = self._check(upload, submission)
@@ -83,7 +83,7 @@ class UploadJobs:
         return new
 
     async def new_job(self, upload: Upload) -> NewJob:
-        """Returns the job of an upload with a submission; stores nothing."""
+        """Return the job of an upload with a submission; store nothing."""
         return await self.intake.make_job(
             self._known(upload),
             key=upload.key,
@@ -97,7 +97,7 @@ class UploadJobs:
         return self._known(upload).kind.restricts_types
 
     def forget(self, upload_id: str) -> None:
-        """Removes the submission from the cache, because the upload is complete or removed."""
+        """Remove the submission from the cache, because the upload is complete or removed."""
         _, size = self._checked.pop(upload_id, (None, 0))
         self._cached_bytes -= size
 
@@ -109,7 +109,7 @@ class UploadJobs:
         key: str | None,
         trace_id: str,
     ) -> NewJob:
-        """Returns the job of a form, whose files have the names of parameters."""
+        """Return the job of a form, whose files have the names of parameters."""
         self.intake.check_open()
         kind = self._registry.kind(submission.kind)
         only = set(files) == {DEFAULT_PART} and DEFAULT_PART not in kind.file_parameters
@@ -142,7 +142,7 @@ class UploadJobs:
 def _with_files(
     kind: Kind, submission: Submission, files: Mapping[str | None, Sequence[Upload]]
 ) -> Submission:
-    """Returns the submission with the uploads as values of its file parameters; None is the only free one."""
+    """Return the submission with the uploads as values of its file parameters; None is the only free one."""
     if not files:
         return submission
     given: dict[str, Any] = _values(submission)
@@ -165,7 +165,7 @@ def _with_files(
 
 
 def _free_parameter(kind: Kind, given: Mapping[str, Any]) -> str:
-    """Returns the parameter for a file whose parameter the caller did not name."""
+    """Return the parameter for a file whose parameter the caller did not name."""
     free = [name for name in kind.file_parameters if name not in given]
     if len(free) == 1:
         return free[0]

@@ -61,9 +61,9 @@ class UploadService:
         self._staging.prepare()
 
     async def close(self) -> None:
-        """Waits for the threads that write."""
+        """Wait for the threads that write."""
         await asyncio.to_thread(self._staging.close)
 
     def upkeep_tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Returns the tasks that the upkeep runs in every round."""
+        """Return the tasks that the upkeep runs in every round."""
         return [self._expiry.tick, self.presigned.tick]

@@ -53,7 +53,7 @@ class WriteLock:
             self._task.cancel()
 
     async def released(self) -> None:
-        """Waits for the release even if the waiting task is cancelled: two writers must never overlap."""
+        """Wait for the release even if the waiting task is cancelled: two writers must never overlap."""
         cancelled: asyncio.CancelledError | None = None
         while not self._released:
             self._release_event = self._release_event or asyncio.Event()

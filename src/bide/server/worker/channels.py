@@ -193,7 +193,7 @@ class AsyncChannel:
         return await asyncio.wrap_future(self._ask(message))
 
     def read(self) -> None:
-        """Runs in the reader thread."""
+        """Run in the reader thread."""
         while True:
             try:
                 data = self.socket.recv(1 << 16)

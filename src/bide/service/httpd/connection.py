@@ -85,7 +85,7 @@ class Connections:
     stopping: bool = False
 
     def sweep(self) -> None:
-        """Closes every connection whose deadline has passed. Call it about once per second."""
+        """Close every connection whose deadline has passed. Call it about once per second."""
         now = self.loop.time()
         for connection in list(self.open):
             try:
@@ -205,7 +205,7 @@ class HttpConnection(asyncio.Protocol):
             self._run()
 
     def eof_received(self) -> bool:
-        """Keeps the connection open if the client waits for responses. An application that waits for the client to
+        """Keep the connection open if the client waits for responses. An application that waits for the client to
         disconnect cannot tell whether it has, so its connection is closed.
         """
         responding = self._responding
@@ -241,7 +241,7 @@ class HttpConnection(asyncio.Protocol):
             self._writable = None
 
     async def drain(self) -> None:
-        """Waits until the client has read enough."""
+        """Wait until the client has read enough."""
         while self.write_paused:
             if self._writable is None:
                 self._writable = asyncio.Event()
@@ -260,7 +260,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _upgrade(self, data: bytes) -> None:
-        """Handles `data`, the bytes after a head with `Upgrade`: the parser treats them as another protocol. If the head is
+        """Handle `data`, the bytes after a head with `Upgrade`: the parser treats them as another protocol. If the head is
         not a WebSocket handshake, a new parser reads it again, without the upgrade, and then `data`.
         """
         while self._handshake is None:
@@ -283,7 +283,7 @@ class HttpConnection(asyncio.Protocol):
             self._pause_reading()
 
     def _head_without_upgrade(self) -> bytes:
-        """Returns the head that was just read, without `upgrade` in `Connection`. The application still sees `Upgrade`."""
+        """Return the head that was just read, without `upgrade` in `Connection`. The application still sees `Upgrade`."""
         lines = [b"%b %b HTTP/%b" % (self._method.encode(), self._url, self._version.encode())]
         for name, value in self._headers:
             words = [word.strip() for word in value.split(b",")] if name in _CONNECTION else []
@@ -407,13 +407,13 @@ class HttpConnection(asyncio.Protocol):
         return self._shared.date
 
     def write(self, data: bytes) -> None:
-        """Writes after the complete responses of this loop iteration."""
+        """Write after the complete responses of this loop iteration."""
         self._shared.write_buffer.flush()
         if not self._transport.is_closing():
             self._transport.write(data)
 
     def write_later(self, data: bytes) -> None:
-        """Writes a complete response at the end of this loop iteration."""
+        """Write a complete response at the end of this loop iteration."""
         self._shared.write_buffer.put(self._transport, data)
 
     def start_stream(self, cycle: RequestCycle) -> None:
@@ -441,7 +441,7 @@ class HttpConnection(asyncio.Protocol):
             self._until = self._loop.time() + KEEP_ALIVE
 
     def switch(self, early: bytes) -> WebSocketConnection:
-        """Makes the connection a WebSocket, after the response was written. `early`: its first bytes."""
+        """Make the connection a WebSocket, after the response was written. `early`: its first bytes."""
         shared, transport = self._shared, self._transport
         self.resume_reading()
         websocket = WebSocketConnection(shared, transport, self.write_paused)
@@ -456,7 +456,7 @@ class HttpConnection(asyncio.Protocol):
         return websocket
 
     def fail(self, cycle: RequestCycle) -> None:
-        """Ends the connection of a request whose application failed."""
+        """End the connection of a request whose application failed."""
         self._ended = True
         self._release()
         if cycle.response_started:
@@ -477,7 +477,7 @@ class HttpConnection(asyncio.Protocol):
     # --- limits
 
     def check(self, now: float) -> None:
-        """Closes the connection if its deadline has passed."""
+        """Close the connection if its deadline has passed."""
         if self._until is not None:
             if self._read_paused:
                 self._until = now + self._limits.timeout  # the service has paused reading
@@ -498,7 +498,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def _count(self, size: int) -> None:
-        """Counts received bytes that are more than one small, complete request."""
+        """Count received bytes that are more than one small, complete request."""
         in_body = self._receiving is not None
         if self._fed > self._limits.head:
             self._reject(self._head_too_large())
@@ -558,7 +558,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _reject(self, problem: Problem) -> None:
-        """Sends `problem` after the earlier responses, and reads no more."""
+        """Send `problem` after the earlier responses, and read no more."""
         receiving, responding = self._receiving, self._responding
         self._ended = True
         self._until = None  # the client has nothing more to finish
@@ -580,7 +580,7 @@ class HttpConnection(asyncio.Protocol):
         self._send_problem(problem, receiving)
 
     def _send_problem(self, problem: Problem, cycle: RequestCycle | None) -> None:
-        """Sends the problem of a request; None: of its incomplete head, or of the connection."""
+        """Send the problem of a request; None: of its incomplete head, or of the connection."""
         if cycle is not None:
             path, method = cycle.scope["raw_path"], cycle.scope["method"]
         elif self._in_head and self._url:
@@ -592,7 +592,7 @@ class HttpConnection(asyncio.Protocol):
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Closes the connection after the last response."""
+        """Close the connection after the last response."""
         if self._receiving is not None or (self._handshake is not None and self._handshake.early):
             self._ended = True  # the client may still send
         self._pipeline.clear()
@@ -619,7 +619,7 @@ def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | N
 
 
 def _body_of(headers: Headers) -> tuple[int, bool]:
-    """Returns the size of the body, a large number if it is unknown, and whether the client expects `100 Continue`."""
+    """Return the size of the body, a large number if it is unknown, and whether the client expects `100 Continue`."""
     size, expects_continue = 0, False
     for name, value in headers:
         if name == b"content-length":

@@ -28,7 +28,7 @@ _BODY = (b"content-length", b"transfer-encoding")
 
 
 def accept_key(method: str, version: str, headers: Headers) -> str | None:
-    """Returns the `Sec-WebSocket-Accept` for the head of a request; None if the request is not a valid handshake."""
+    """Return the `Sec-WebSocket-Accept` for the head of a request; None if the request is not a valid handshake."""
     if method != "GET" or version != "1.1" or any(name in _BODY for name, _ in headers):
         return None
     fields = HandshakeHeaders()

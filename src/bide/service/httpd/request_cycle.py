@@ -142,7 +142,7 @@ class RequestCycle:
                 self._abandon()
 
     def _abandon(self) -> None:
-        """Ends a response that the application has not completed."""
+        """End a response that the application has not completed."""
         if self.disconnected or self.response_complete:
             return
         self._connection.fail(self)
@@ -165,7 +165,7 @@ class RequestCycle:
         self.wake()
 
     def wake(self) -> None:
-        """Continues an application that waits for the client."""
+        """Continue an application that waits for the client."""
         if self._event is not None:
             self._event.set()
 
@@ -251,7 +251,7 @@ class RequestCycle:
         self.response_started, self._start = True, None
 
     def _head(self, status: int, headers: Any) -> bytes:
-        """Returns the head of a response whose body is sent in parts."""
+        """Return the head of a response whose body is sent in parts."""
         if not self.body_complete and self.min_rate:
             self.keep_alive = False
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._connection.date]
@@ -301,7 +301,7 @@ def check_header(name: bytes, value: bytes) -> None:
 
 
 def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Runs the coroutine until its first wait; returns the task that continues it, or None if it has ended."""
+    """Run the coroutine until its first wait; return the task that continues it, or None if it has ended."""
     try:
         waiting = work.send(None)
     except StopIteration:

@@ -38,7 +38,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def allow_connections(most: int) -> int:
-    """Raises the limit of open files as needed; returns how many connections it allows, at most `most`."""
+    """Raise the limit of open files as needed; return how many connections it allows, at most `most`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return most
@@ -81,7 +81,7 @@ class HttpServer:
         connections.sweep()
 
     async def stop(self) -> None:
-        """Accepts no more connections, sends the remaining responses, closes WebSockets (1001), and ends. Requests that do
+        """Accept no more connections, send the remaining responses, close WebSockets (1001), and end. Requests that do
         not end, such as large uploads, are aborted. Their received bytes are kept, as after a broken connection.
         """
         connections = self._connections
@@ -99,7 +99,7 @@ class HttpServer:
         self._timer.cancel()
 
     async def _ended(self) -> bool:
-        """Waits for all connections and requests; returns False after SHUTDOWN_TIMEOUT."""
+        """Wait for all connections and requests; return False after SHUTDOWN_TIMEOUT."""
         connections = self._connections
         end = connections.loop.time() + SHUTDOWN_TIMEOUT
         while connections.open or connections.tasks:

@@ -103,7 +103,7 @@ class WebSocketConnection(asyncio.Protocol):
     # --- frames
 
     def _parse(self) -> None:
-        """Parses until the application has enough to receive."""
+        """Parse until the application has enough to receive."""
         protocol = self._protocol
         while self._unparsed and not protocol.eof_sent and self._wants_more():
             part = self._unparsed[:SLICE]
@@ -167,7 +167,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._wake()
 
     def _flush(self) -> None:
-        """Writes what the protocol has to send, and ends the connection if it is closed."""
+        """Write what the protocol has to send, and end the connection if it is closed."""
         protocol, transport = self._protocol, self._transport
         writes = protocol.data_to_send()
         ended = SEND_EOF in writes
@@ -249,7 +249,7 @@ class WebSocketConnection(asyncio.Protocol):
     # --- limits
 
     def check(self, now: float) -> None:
-        """Sends a ping if it is time, and ends the connection if its client does not answer."""
+        """Send a ping if it is time, and end the connection if its client does not answer."""
         transport = self._transport
         unsent = transport.get_write_buffer_size()
         if self._send_deadline.passed(now, unsent):

@@ -213,7 +213,7 @@ class ProcessPoller(Poller):
             child.send(self.credential_update())
 
     async def freshen(self) -> None:
-        """Fetches a token if one is needed. If it is refused, the wait for all jobs ends."""
+        """Fetch a token if one is needed. If it is refused, the wait for all jobs ends."""
         try:
             await Retrying(RetryPolicy(), self.timing, self.rng).run(self._signer.ready)
         except Denied as error:

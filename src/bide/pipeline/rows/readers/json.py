@@ -78,7 +78,7 @@ class RecordDecoder:
             return None
 
     def each(self, texts: list[bytes]) -> Records:
-        """Decodes records one by one, if some are broken. The row of a broken record is its index in `texts`."""
+        """Decode records one by one, if some are broken. The row of a broken record is its index in `texts`."""
         good, broken = [], []
         for number, text in enumerate(texts):
             try:

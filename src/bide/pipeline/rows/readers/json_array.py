@@ -69,7 +69,7 @@ def records(data: bytes) -> tuple[list[bytes], int, bool]:
 
 
 def find_array(stream: ByteStream, name: str, path: str) -> int:
-    """Reads up to the first record of the array at a path. Returns how many objects are open around it."""
+    """Read up to the first record of the array at a path. Return how many objects are open around it."""
     wanted = tuple(parts(path)) if path else ()
     # Of each open object or array: its path, and whether it is an object.
     around: list[tuple[tuple[str, ...], bool]] = []
@@ -97,7 +97,7 @@ def find_array(stream: ByteStream, name: str, path: str) -> int:
 
 
 def finish(stream: ByteStream, name: str, depth: int) -> None:
-    """Checks that the rest of the document is complete."""
+    """Check that the rest of the document is complete."""
     if depth:
         for token, data, end in _tokens(stream, name):
             depth += (token in (b"{", b"[")) - (token in (b"}", b"]"))

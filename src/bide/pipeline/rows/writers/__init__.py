@@ -14,7 +14,7 @@ from bide.pipeline.rows.target import Target
 
 class RowWriter(Protocol):
     def write(self, table: Any) -> None:
-        """Writes a pyarrow table. All tables have the same columns."""
+        """Write a pyarrow table. All tables have the same columns."""
 
     def close(self) -> None:
         """Called after the last row."""

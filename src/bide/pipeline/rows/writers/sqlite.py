@@ -65,7 +65,7 @@ def _stored(column: Any) -> Any:
 
 
 def read(path: Path, table: str, fields: Any) -> Iterator[Any]:
-    """Uses a connection of its own, because the file may be the one that is written to."""
+    """Use a connection of its own, because the file may be the one that is written to."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         cursor = connection.execute(f"SELECT * FROM {_quoted(table)}")

@@ -54,7 +54,7 @@ class HintPublisher:
         self._thread.join(TIMEOUT)
 
     def request(self, queue: str, jobs: int = 1) -> None:
-        """Request hints for this many jobs. Returns immediately."""
+        """Request hints for this many jobs. Return immediately."""
         with self._lock:
             self._wanted[queue] = self._wanted.get(queue, 0) + jobs
         self._wake.set()

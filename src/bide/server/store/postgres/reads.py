@@ -65,7 +65,7 @@ class ReadPool:
             await connection.close()
 
     async def rows(self, sql: str, values: Sequence[Any] = (), *, long: bool = False) -> Rows:
-        """The rows of a query; `long`: it may take long. Raises after QUERY_TIMEOUT; the query then keeps running and keeps
+        """The rows of a query; `long`: it may take long. Raise after QUERY_TIMEOUT; the query then keeps running and keeps
         its connection.
         """
         future: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
