@@ -107,6 +107,10 @@ class MemoryTransaction(Transaction):
             return [upload_id for upload_id, used_by in self.tables.uses if used_by == job]
         return list(self.tables.users(upload, ended))
 
+    def last_output(self, job: Job) -> dict[str, Any] | None:
+        found = [e.job for e in self.tables.events if e.job_id == job.id and e.type == "output"]
+        return found[-1] if found else None
+
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
         found = [

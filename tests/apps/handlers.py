@@ -321,3 +321,29 @@ def twice(ctx: Context) -> None:
 @app.job()
 def unwritable(ctx: Context) -> object:
     return object()
+
+
+@app.job()
+def emits_forever(ctx: Context) -> None:
+    while True:
+        ctx.emit("x" * 200_000)
+
+
+@app.job(retries=1, backoff=0.01)
+def emits_twice_and_fails(ctx: Context) -> None:
+    for _ in range(2):
+        ctx.emit("x" * 200_000)
+    raise RuntimeError("after the output")
+
+
+@app.job()
+def emits_a_large_chunk(ctx: Context) -> None:
+    ctx.emit("x" * 1_000_000)
+
+
+@app.job()
+def emits_and_dies_once(ctx: Context) -> None:
+    for number in range(50):
+        ctx.emit(number)
+    if ctx.fence == 1:
+        os.kill(os.getpid(), signal.SIGKILL)

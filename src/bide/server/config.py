@@ -19,6 +19,7 @@ class WorkerConfig:
     grace: float = 3.0  # seconds from a stop request to SIGTERM, and from SIGTERM to SIGKILL
     drain: float = 30.0  # seconds that a shutdown waits for running jobs before it hands them back
     async_concurrency: int = 100  # concurrent async jobs per queue
+    output_limit: int = 64 * 1024**2  # bytes of a job's output stream (`ctx.emit`)
     # None: all queues of the app, with at least one child for each.
     queues: tuple[str, ...] | None = None
 

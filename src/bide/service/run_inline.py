@@ -21,6 +21,7 @@ import msgspec
 from bide.core.jobs.record import FileInfo, Progress, Status
 from bide.core.wire.http import job_id
 from bide.server.blobs.files import FileBlobs
+from bide.server.config import WorkerConfig
 from bide.server.intake import new_trace_id
 from bide.server.registry import File, FileRef, Registry
 from bide.server.worker import protocol as p
@@ -38,6 +39,7 @@ class InlineJob(msgspec.Struct):
     steps: dict[str, Any]
     progress: list[Progress]
     log: list[dict[str, Any]]
+    output: list[Any]  # what `ctx.emit` has added, in the last run of the handler
 
 
 class _Recorder:
@@ -48,6 +50,7 @@ class _Recorder:
         self.spawned: list[p.Spawn] = []
         self.progress: list[Progress] = []
         self.log: list[dict[str, Any]] = []
+        self.output: list[Any] = []
         self.files: list[FileInfo] = []
 
     def send(self, message: p.ChildMessage) -> None:
@@ -55,6 +58,8 @@ class _Recorder:
             self.progress.append(message.progress)
         elif isinstance(message, p.JobLogLine):
             self.log.append(message.line)
+        elif isinstance(message, p.OutputEmitted):
+            self.output.append(msgspec.json.decode(message.data))
         elif isinstance(message, p.Spawn):
             self.spawned.append(message)
             self.files += message.files
@@ -101,8 +106,11 @@ class InlineRunner:
         while True:
             fence += 1
             steps = dict(recorder.steps)
+            recorder.output.clear()
             run = p.RunJob(
-                own_id, fence, 1, kind_name, raw, [], steps, children, trace_id=self._trace_id
+                *(own_id, fence, 1, kind_name, raw, [], steps, children),
+                trace_id=self._trace_id,
+                output_left=WorkerConfig().output_limit,
             )
             context = Context(run, recorder, self._registry, self._blobs, self._work)
             arguments = (context,) if kind.takes_context else ()
@@ -124,6 +132,7 @@ class InlineRunner:
                 {name: msgspec.json.decode(text) for name, text in recorder.steps.items()},
                 recorder.progress,
                 recorder.log,
+                recorder.output,
             )
 
     def _record(self, own_id: str, recorder: _Recorder, context: Context) -> None:

@@ -258,8 +258,8 @@ async def test_large_kept_steps_are_sent_to_the_handler_when_it_asks_for_them(
     sizes: list[int] = []
     make = attempt.run_message
 
-    def measured(claim: Claim) -> p.RunJob:
-        message = make(claim)
+    def measured(claim: Claim, output_limit: int) -> p.RunJob:
+        message = make(claim, output_limit)
         sizes.append(len(p.frame(message)))
         return message
 

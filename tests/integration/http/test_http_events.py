@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from bide.core.jobs.record import Progress
-from bide.core.jobs.state_machine import Rerun
+from bide.core.jobs.state_machine import Emitted, Rerun
 from bide.server.config import HttpConfig
 from bide.server.progress import LiveProgress
 from bide.service.httpd.connection import ConnectionLimits
@@ -191,7 +192,8 @@ async def test_all_events_by_kind_queue_label_type_and_id(
     job = await service.claim("encode", "video")
     assert job.id == video
     await service.store.log(job.id, job.owner or "", job.fence, [{"message": "hello"}])
-    await service.store.emit(job.id, job.owner or "", job.fence, ["token"])
+    token = (msgspec.Raw(b'"token"'),)
+    await service.store.apply([Emitted(job_id=job.id, owner=job.owner, fence=job.fence, chunks=token)])
     assert await read("kind=encode") == [(video, "status"), (video, "status"), (video, "log")]
     assert await read("queue=video&type=log,step") == [(video, "log")]
     assert await read("type=output") == [(video, "output")]

@@ -63,6 +63,18 @@ class Begun(Change, frozen=True, kw_only=True):
     waited: float | None = None
 
 
+class Emitted(Change, frozen=True, kw_only=True):
+    """The handler has added chunks to the output stream. They become events; the job itself does not change.
+
+    `first` is the number of the first chunk in this attempt, `total` the bytes of the job's stream before it.
+    """
+
+    chunks: tuple[msgspec.Raw, ...] = ()
+    first: int = 0
+    total: int = 0
+    repeated: bool = False  # an earlier write of the same chunks may be stored, although it failed
+
+
 class StepStarted(Change, frozen=True, kw_only=True):
     name: str
 
@@ -160,6 +172,7 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Claimed: {S.PENDING: S.PROCESSING, S.RETRYING: S.PROCESSING, S.PROCESSING: S.PROCESSING},
     Reserved: {s: s for s in _WAITING},
     Begun: dict.fromkeys(_WAITING, S.PROCESSING),
+    Emitted: _RUNNING_STAYS,
     StepStarted: _RUNNING_STAYS,
     StepKept: _RUNNING_STAYS,
     Spawned: _RUNNING_STAYS,
@@ -178,7 +191,7 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
 }
 # Made by the worker that holds the lease, or about it: refused without its owner and fence.
 BY_WORKER = frozenset(
-    {Begun, StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
+    {Begun, Emitted, StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
 )
 # Changes that end an attempt. After a cancel was accepted, each of them ends the job as CANCELLED.
 _ENDS_ATTEMPT = frozenset({Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack})
@@ -448,6 +461,7 @@ _EFFECTS: dict[type[Change], Any] = {
     Claimed: _claimed,
     Reserved: _reserved,
     Begun: _begun,
+    Emitted: lambda job, change, now: {},
     StepStarted: _step_started,
     StepKept: _step_kept,
     Spawned: _spawned,

@@ -9,7 +9,7 @@ import msgspec
 
 from bide.core.jobs.record import Job, Progress, Status
 from bide.core.jobs.retry import Outcome, Raised, Returned, Stopped, Vanished
-from bide.core.jobs.state_machine import Begun, Change, Parked, advance
+from bide.core.jobs.state_machine import Begun, Change, Emitted, Parked, advance
 from bide.server.progress import LiveProgress, attempt_key
 from bide.server.registry import Kind
 from bide.server.store import Claim
@@ -24,8 +24,15 @@ class Attempt:
 
     trace: str | None = None  # the traceback of the handler's exception
 
-    def __init__(self, job: Job, kind: Kind, child: ChildProcess, due: float | None = None) -> None:
-        """`due`: since when the job could be claimed."""
+    def __init__(
+        self,
+        job: Job,
+        kind: Kind,
+        child: ChildProcess,
+        due: float | None = None,
+        emitted: int = 0,
+    ) -> None:
+        """`due`: since when the job could be claimed. `emitted`: bytes of output of earlier attempts."""
         self.job = job
         self._due = due
         self.kind = kind
@@ -36,6 +43,9 @@ class Attempt:
         self.key = attempt_key(job)
         self.live = LiveProgress(0, job.progress or Progress())
         self.log: list[dict[str, Any]] = []
+        self.output: list[msgspec.Raw] = []  # chunks that wait to be stored
+        self._chunks = 0  # number of chunks before them in this attempt
+        self._emitted = emitted  # bytes of the job's output before them
         self.inbox: deque[Any] = deque()  # messages that arrived while an earlier one was being stored
         self.storing = False
         self.pending_replies = 0  # replies that the handler waits for
@@ -81,6 +91,16 @@ class Attempt:
         begun = Begun(started_at=self.started_at, waited=waited, **self.identity)
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
+
+    def output_changes(self) -> list[Change]:
+        """The changes that store the waiting chunks of the output stream."""
+        if not self.output:
+            return []
+        chunks, self.output = tuple(self.output), []
+        emitted = Emitted(chunks=chunks, first=self._chunks, total=self._emitted, **self.identity)
+        self._chunks += len(chunks)
+        self._emitted += sum(len(memoryview(chunk)) for chunk in chunks)
+        return [*self.begin_changes(), emitted]
 
     def exceeded_limit(self, now: float) -> Raised | None:
         """The limit that the attempt has exceeded, if any."""
@@ -172,7 +192,7 @@ class Attempt:
         return Vanished(message=f"the worker was lost ({self.child.exit_text})")
 
 
-def run_message(claim: Claim) -> p.RunJob:
+def run_message(claim: Claim, output_limit: int) -> p.RunJob:
     """The message that makes a child run this claim."""
     job = claim.job
     children = []
@@ -197,4 +217,5 @@ def run_message(claim: Claim) -> p.RunJob:
         job.progress,
         [s.name for s in job.steps if s.status is Status.DONE and s.name not in claim.steps],
         job.trace_id,
+        max(0, output_limit - claim.emitted),
     )

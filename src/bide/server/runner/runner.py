@@ -48,6 +48,7 @@ from bide.server.worker.supervisor import ChildProcess, Pool
 
 log = logging.getLogger("bide.engine")
 TICK = 0.25
+OUTPUT_EVERY = 0.05  # seconds between two writes of output streams
 HEAD_CHECK = 0.02  # a prefetched job that runs for this long is stored as PROCESSING
 RETURN_AFTER = 0.06  # when it runs for this long, its child returns the jobs behind it
 CLAIM_EVERY = 5.0  # seconds between two claims without a hint
@@ -110,6 +111,7 @@ class Runner:
         # Claims of jobs of which an earlier attempt still runs here.
         self._deferred: dict[str, tuple[Claim, bool]] = {}
         self._checking_heads = False
+        self._output_scheduled = False
         self._stopping = self._stopping_now = False
         self._all_ended = asyncio.Event()
         self._renewing = False
@@ -253,7 +255,7 @@ class Runner:
         if child is None:  # the child died, or the runner stopped, while the claim was in flight
             self._settlement.write([_handed_back(job)])
             return
-        attempt = Attempt(job, self._registry.kinds[job.kind], child, claim.due)
+        attempt = Attempt(job, self._registry.kinds[job.kind], child, claim.due, claim.emitted)
         self.attempts[job.id] = attempt
         self._progress.publish(attempt.key, attempt.live)
         runs = self._slots.add(attempt)
@@ -261,7 +263,7 @@ class Runner:
             self._start_running(attempt)
         else:
             self._check_heads_soon()
-        child.send(run_message(claim), at_once=runs)
+        child.send(run_message(claim, self._config.output_limit), at_once=runs)
 
     def _start_running(self, attempt: Attempt) -> None:
         """Record that the child runs this attempt. A prefetched job is stored as begun when it ends or after HEAD_CHECK."""
@@ -345,9 +347,14 @@ class Runner:
                         self._progress.publish(attempt.key, attempt.live)
                 case p.JobLogLine():
                     attempt.add_line(message.line, self._store.now())
+                case p.OutputEmitted():
+                    attempt.output.append(msgspec.Raw(message.data))
+                    self._write_output_soon()
                 case p.StepBegan():
                     started = changes.StepStarted(name=message.step, **attempt.identity)
-                    self._settlement.write([*attempt.begin_changes(), started])
+                    self._settlement.write(
+                        [*attempt.begin_changes(), *attempt.output_changes(), started]
+                    )
                 case p.AttemptDone() | p.AttemptFailed() | p.AttemptParked() | p.AttemptStopped():
                     attempt.update_progress(message.progress, self._store.now())
                     if isinstance(message, p.AttemptFailed) and message.trace is not None:
@@ -365,7 +372,19 @@ class Runner:
                     attempt.storing = True
                     self._settlement.run_in_background(self._spawn(attempt, message))
 
-    # --- steps and spawned jobs
+    # --- output, steps and spawned jobs
+
+    def _write_output_soon(self) -> None:
+        """Store the waiting chunks of all attempts together, so that output costs at most 20 commits per second."""
+        if not self._output_scheduled:
+            self._output_scheduled = True
+            self._loop.call_later(OUTPUT_EVERY, self._write_output)
+
+    def _write_output(self) -> None:
+        self._output_scheduled = False
+        for attempt in self.attempts.values():
+            if attempt.output:
+                self._settlement.write(attempt.output_changes())
 
     def _keep_step(self, attempt: Attempt, message: p.KeepStep) -> None:
         change = changes.StepKept(
@@ -379,7 +398,8 @@ class Runner:
             attempt.reply(message.number, stored=isinstance(outcome, Job), now=self._now())
 
         attempt.pending_replies += 1
-        self._settlement.write([*attempt.begin_changes(), change], kept)
+        earlier = [*attempt.begin_changes(), *attempt.output_changes()]
+        self._settlement.write([*earlier, change], kept)
         # A job spawned later may use these files, and worker losses are counted from this step on.
         attempt.job = changes.advance(attempt.job, change, self._store.now())
 
@@ -413,8 +433,8 @@ class Runner:
     async def _spawn(self, attempt: Attempt, message: p.Spawn) -> None:
         """Store a spawned job. Later messages of the attempt wait until it is stored."""
         try:
-            if begun := attempt.begin_changes():
-                self._settlement.write(begun)
+            if earlier := [*attempt.begin_changes(), *attempt.output_changes()]:
+                self._settlement.write(earlier)
             attempt.job = replace(attempt.job, files=(*message.files, *attempt.job.files))
             stored = await self._store_spawned(attempt, message)
             if not isinstance(stored, Job):
@@ -471,6 +491,7 @@ class Runner:
             self._settlement.write(begun)
             begun = []
         self._settlement.write_log(attempt)
+        begun += attempt.output_changes()
         if outcome is not None:
             change = (
                 outcome

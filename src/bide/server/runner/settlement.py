@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bide.core.jobs.state_machine import Begun, Change, Refused, WrongStatus
+from msgspec.structs import replace
+
+from bide.core.jobs.state_machine import Begun, Change, Emitted, Refused, WrongStatus
 from bide.server.runner.attempt import Attempt
 from bide.server.store import JobStore, StoreUnavailable
 
@@ -106,6 +108,7 @@ class SettlementWriter:
         return any(isinstance(change, Begun) and change.job_id in jobs for change in writing)
 
     def _postpone(self, entries: list[_Entry], error: BaseException) -> None:
+        entries = [([_repeated(change) for change in changes], then) for changes, then in entries]
         if not isinstance(error, StoreUnavailable):  # these entries are at fault: do not block others
             self._submit_later(entries, again=False)
             return
@@ -175,6 +178,11 @@ class SettlementWriter:
                 len(discarded),
                 ", ".join(sorted(discarded)),
             )
+
+
+def _repeated(change: Change) -> Change:
+    """The change as it is written again: the first write may have been stored, although its response was lost."""
+    return replace(change, repeated=True) if isinstance(change, Emitted) else change
 
 
 def _not_begun(outcome: Any) -> bool:

@@ -134,6 +134,7 @@ class Claim(msgspec.Struct, frozen=True):
     steps: dict[str, msgspec.Raw] = {}
     children: dict[str, Job] = {}
     due: float | None = None  # since when it could be claimed
+    emitted: int = 0  # bytes that earlier attempts have added to the output stream
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -267,12 +268,6 @@ class JobStore(Protocol):
     ) -> Awaitable[None]:
         """Add lines to the job's log, if this attempt still holds the job. `at` in a line is when it was logged, by the
         clock of the store.
-        """
-        ...
-
-    def emit(self, job_id: str, owner: str, fence: int, chunks: Sequence[Any]) -> Awaitable[bool]:
-        """Append chunks to the job's output, one `output` event each. Return whether this attempt still holds the job;
-        otherwise nothing is stored. A chunk is anything that msgspec encodes as JSON.
         """
         ...
 

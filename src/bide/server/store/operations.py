@@ -17,6 +17,7 @@ from bide.core.jobs.state_machine import (
     Change,
     ChildEnded,
     Claimed,
+    Emitted,
     MarkedOverdue,
     Refused,
     Rerun,
@@ -104,6 +105,10 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     before = tx.job(change.job_id)
     if before is None:
         return gone(tx, change.job_id)
+    return _emit(tx, before, change) if isinstance(change, Emitted) else _change(tx, before, change)
+
+
+def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
     try:
         after = advance(before, change, tx.now)
     except Refused as refusal:
@@ -142,6 +147,26 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     _apply_effects(tx, after, effects)
     # The effects may have changed this row again, if a child ended immediately.
     return tx.job(after.id) or after
+
+
+def _emit(tx: Transaction, job: Job, change: Emitted) -> Job | Refused:
+    """Add the chunks to the event log, without those that an earlier write has stored."""
+    try:
+        target(job, change)
+    except Refused as refusal:
+        return refusal
+    stored = 0
+    if change.repeated or tx.uncertain:
+        last = tx.last_output(job)
+        if last is not None and last["generation"] == job.fence:
+            stored = max(0, last["index"] + 1 - change.first)
+    total = change.total
+    for number, chunk in enumerate(change.chunks):
+        total += len(memoryview(chunk))
+        if number >= stored:
+            more = {"generation": job.fence, "index": change.first + number, "total": total}
+            tx.add_event(job, "output", {**more, "output": chunk})
+    return job
 
 
 def _step_seconds(job: Job, name: str) -> float | None:
@@ -247,7 +272,17 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
             if c.status is not None and (child := tx.job(c.job_id)) is not None
         },
         before.due,
+        _bytes_emitted(tx, after) if after.fence > 1 else 0,
     )
+
+
+def _bytes_emitted(tx: Transaction, job: Job) -> int:
+    """The size of the output stream that earlier attempts have made."""
+    for event in reversed(tx.events):
+        if event.job_id == job.id and event.type == "output":
+            return event.job["total"]  # type: ignore[no-any-return]
+    last = tx.last_output(job)
+    return 0 if last is None else last["total"]
 
 
 def claims(
@@ -306,15 +341,6 @@ def log(tx: Transaction, job_id: str, owner: str, fence: int, lines: Sequence[di
         for line in lines:
             text = {name: value for name, value in line.items() if name != "at"}
             tx.add_event(job, "log", {"log": text, "loggedAt": line.get("at", tx.now)})
-
-
-def emit(tx: Transaction, job_id: str, owner: str, fence: int, chunks: Sequence[Any]) -> bool:
-    job = tx.job(job_id)
-    if job is None or (job.owner, job.fence) != (owner, fence):
-        return False
-    for chunk in chunks:
-        tx.add_event(job, "output", {"output": chunk})
-    return True
 
 
 def pause(tx: Transaction, queue: str, paused: bool) -> None:

@@ -183,6 +183,13 @@ class Transaction(ABC):
 
     # --- overridden if a backend needs it
 
+    # Whether an earlier run of this transaction may have been committed, because the response to its commit was lost.
+    uncertain: bool = False
+
+    def last_output(self, job: Job) -> dict[str, Any] | None:
+        """`Event.job` of the last committed `output` event of the job."""
+        return None
+
     def existing(self, job_id: str) -> Job | None:
         """The job, if an earlier run of this transaction has stored it. For a backend that repeats a transaction when the
         response to its commit was lost.

@@ -208,11 +208,6 @@ class TransactionalStore(ABC):
             lambda tx: operations.log(tx, job_id, owner, fence, lines), jobs=[job_id]
         )
 
-    def emit(self, job_id: str, owner: str, fence: int, chunks: Sequence[Any]) -> Awaitable[bool]:
-        return self._writer.submit(
-            lambda tx: operations.emit(tx, job_id, owner, fence, chunks), jobs=[job_id]
-        )
-
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
         return self._writer.submit(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
 

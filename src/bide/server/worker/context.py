@@ -36,6 +36,7 @@ from bide.server.worker.protocol import text_of
 
 T = TypeVar("T")
 STEP_LIMIT = 1024 * 1024
+CHUNK_LIMIT = 256 * 1024  # bytes of one `emit`
 SEND_EVERY = 0.1  # seconds between two progress messages
 # Finds numbers that JSON or its readers may not support: not finite, or with thousands of digits.
 _SUSPECT_NUMBER = re.compile(rb"NaN|Infinity|[0-9]{4300}")
@@ -132,6 +133,7 @@ class Context:
         self._spawned: dict[str, int] = {}
         self._missing: list[dict[str, Any]] = []
         self._log: JobLog | None = None
+        self._output_left = run.output_left
         # done, total, unit, message of the latest progress; None when it was sent
         self._latest: tuple[float | None, float | None, str | None, str | None] | None = None
         self._shown: Progress | None = run.progress
@@ -411,6 +413,23 @@ class Context:
         self._check()
         raw = to_json({"message": text_of(message), **fields}, "the log line")
         self._open_log().add(msgspec.json.decode(raw))
+
+    def emit(self, data: Any) -> None:
+        """Append text or any JSON value to the job's output stream: a token, a line, a page. Readers get it after it is
+        stored, in order. A later attempt starts a new generation of the stream.
+        """
+        self._check()
+        raw = to_json(data, "the output")
+        if len(raw) > CHUNK_LIMIT:
+            text = f"the output has {len(raw)} bytes; the limit of one call is {CHUNK_LIMIT}. Use ctx.output for files"
+            raise JobError("OUTPUT_TOO_LARGE", text, retryable=False)
+        if len(raw) > self._output_left:
+            text = (
+                "the output stream of the job is full: raise output_limit, or use ctx.output for files"
+            )
+            raise JobError("OUTPUT_LIMIT", text, retryable=False)
+        self._output_left -= len(raw)
+        self._channel.send(p.OutputEmitted(self.job_id, self.fence, raw))
 
     def job_log(self) -> JobLog | None:
         """The log, for the records of `logging`; None after the handler has returned."""

@@ -57,6 +57,7 @@ class RunJob(ChildMessage):
     progress: Progress | None = None
     kept: list[str] = []  # steps whose results are not in `steps`: the child requests them with ReadStep
     trace_id: str | None = None
+    output_left: int = 0  # bytes that the handler may still emit
 
 
 class StepReply(ChildMessage):
@@ -130,6 +131,12 @@ class JobLogLine(AttemptMessage):
     line: dict[str, Any]
 
 
+class OutputEmitted(AttemptMessage):
+    """A chunk of the job's output stream, as JSON."""
+
+    data: bytes
+
+
 class StepBegan(AttemptMessage):
     """A step has started."""
 
@@ -201,6 +208,7 @@ FromChild = (
     | JobsReturned
     | ProgressChanged
     | JobLogLine
+    | OutputEmitted
     | StepBegan
     | KeepStep
     | ReadStep

@@ -96,6 +96,22 @@ class Ends:
             == b"hello"
         )
 
+    async def test_output_is_stored_in_order_before_the_end(self, harness: EngineHarness) -> None:
+        job = await harness.run("emits", {"chunks": 300})
+        events = [e for e in await harness.events(job.id) if e.type in ("output", "step", "status")]
+        assert events[-1].job["status"] == Status.DONE
+        output = [e.job for e in events if e.type == "output"]
+        assert sorted({e["generation"] for e in output}) == [1, 2]
+        for attempt in (1, 2):
+            chunks = [e for e in output if e["generation"] == attempt]
+            texts = ["the last text"] if attempt == 2 else []
+            expected = [{"attempt": attempt, "number": number} for number in range(300)]
+            assert [e["output"] for e in chunks] == expected + texts
+            assert [e["index"] for e in chunks] == list(range(len(chunks)))
+        # What was emitted before a step is stored before it.
+        kept = next(i for i, e in enumerate(events) if e.type == "step")
+        assert [e.type for e in events[kept:]].count("output") == 1
+
     async def test_records_of_logging_and_the_traceback_are_in_the_log(
         self, harness: EngineHarness
     ) -> None:

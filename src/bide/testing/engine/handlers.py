@@ -149,3 +149,14 @@ def logs_records(ctx: Context) -> None:
     logger.info("page %d of %d", 1, 2)
     logger.warning("page 2 is empty")
     ctx.step("read", int, "three")
+
+
+@app.job(retries=1, backoff=0.05)
+def emits(ctx: Context, chunks: int) -> int:
+    for number in range(chunks):
+        ctx.emit({"attempt": ctx.attempt, "number": number})
+    if ctx.attempt == 1:
+        raise JobError("NOT_YET", "try later", retryable=True)
+    ctx.step("kept", str, "after the output")
+    ctx.emit("the last text")
+    return chunks

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from bide.core.jobs.record import Status
-from bide.core.jobs.state_machine import FailedForNow, StepKept, StepStarted
+from bide.core.jobs.state_machine import Emitted, FailedForNow, HandedBack, StepKept, StepStarted
 from bide.server.store import EventFilter
 from bide.testing.store.harness import OOPS, StoreHarness
 
@@ -108,25 +108,31 @@ class Events:
         self, harness: StoreHarness
     ) -> None:
         job = await harness.run()
-        chunks = ["a", {"b": [1, None]}, 3]
-        assert await harness.store.emit(job.id, "worker", 1, chunks)
-        assert not await harness.store.emit(job.id, "worker", 7, ["stale"])
-        assert not await harness.store.emit(job.id, "another", 1, ["stranger"])
-        assert not await harness.store.emit("unknown", "worker", 1, ["nowhere"])
+        await harness.emit(job, "one", {"two": 2})
+        stale = Emitted(job_id=job.id, fence=7, chunks=(msgspec.Raw(b"3"),), first=2)
+        await harness.refuse(stale)
         page = await harness.store.read_log(EventFilter(jobs=(job.id,), types=("output",)))
-        assert [e.job["output"] for e in page.events] == chunks
-        assert {(e.job["attempt"], e.job["run"], e.job["kind"]) for e in page.events} == {(1, 1, "work")}
+        output = [e.job for e in page.events]
+        assert {(e["attempt"], e["run"], e["kind"]) for e in output} == {(1, 1, "work")}
+        assert [(e["generation"], e["index"], e["total"], e["output"]) for e in output] == [
+            (1, 0, 5, "one"),
+            (1, 1, 14, {"two": 2}),
+        ]
         assert (await harness.get(job.id)).version == job.version
-        await harness.succeed(job)
-        assert not await harness.store.emit(job.id, "worker", 1, ["late"])
 
-    async def test_output_is_in_the_order_of_the_calls(self, harness: StoreHarness) -> None:
+    async def test_output_that_is_written_again_is_stored_once(self, harness: StoreHarness) -> None:
         job = await harness.run()
-        writes = [harness.store.emit(job.id, "worker", 1, [n, -n]) for n in range(20)]
-        assert all(await asyncio.gather(*writes))
-        events = await harness.store.events(job_id=job.id)
-        output = [e.job["output"] for e in events if e.type == "output"]
-        assert output == [chunk for n in range(20) for chunk in (n, -n)]
+        await harness.emit(job, "one", "two")
+        await harness.emit(job, "one", "two", "three", repeated=True)
+        output = [e.job["output"] for e in await harness.store.events() if e.type == "output"]
+        assert output == ["one", "two", "three"]
+
+    async def test_a_new_attempt_knows_how_much_output_there_is(self, harness: StoreHarness) -> None:
+        job = await harness.run()
+        await harness.emit(job, "one")
+        await harness.apply(HandedBack(job_id=job.id, fence=job.fence))
+        (claim,) = await harness.claim()
+        assert (claim.job.fence, claim.emitted) == (2, 5)
 
     async def test_a_page_has_the_events_of_its_tenant_jobs_and_types(
         self, harness: StoreHarness

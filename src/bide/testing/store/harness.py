@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import Child, Job, Status
-from bide.core.jobs.state_machine import Change, Refused, Spawned, Succeeded
+from bide.core.jobs.state_machine import Change, Emitted, Refused, Spawned, Succeeded
 from bide.core.wire.http import Event, job_id
 from bide.server.store import Claim, ClaimRequest, Inserted, NewJob, Store
 from bide.testing.clock import ManualClock
@@ -136,6 +136,12 @@ class StoreHarness:
 
     async def succeed(self, job: Job, result: bytes = b"1") -> Job:
         return await self.apply(Succeeded(job_id=job.id, fence=job.fence, result=msgspec.Raw(result)))
+
+    async def emit(self, job: Job, *output: Any, repeated: bool = False) -> None:
+        """Add the first chunks to the output stream of a running job."""
+        chunks = tuple(msgspec.Raw(msgspec.json.encode(chunk)) for chunk in output)
+        emitted = Emitted(job_id=job.id, fence=job.fence, chunks=chunks, repeated=repeated)
+        await self.apply(emitted)
 
     async def spawn(self, parent: Job, key: str = "0", **fields: Any) -> Job:
         """Store a child of a running parent, on its own queue."""

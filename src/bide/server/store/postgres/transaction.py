@@ -120,6 +120,7 @@ _EVENTS = (
     "r AS (SELECT min(id) AS first, max(id) AS last FROM e) "
     "SELECT first, pg_notify(%s, %s::text || ' ' || first || ' ' || last) FROM r"
 )
+_LAST_OUTPUT = "SELECT job FROM events WHERE tenant = %s AND job_id = %s AND type = 'output' ORDER BY id DESC LIMIT 1"
 _LOCKED = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
 _DUE = "ready AND queue = %s AND kind = {kind} AND id <> ALL(%s)"
 _FIRST = "ORDER BY priority DESC, seq LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
@@ -302,6 +303,10 @@ class PostgresTransaction(Transaction):
 
     def existing(self, job_id: str) -> Job | None:
         return self.read_job(job_id) if self.uncertain else None
+
+    def last_output(self, job: Job) -> dict[str, Any] | None:
+        row = self.execute(_LAST_OUTPUT, (job.tenant, job.id)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0])
 
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         if any(job is not None and ready(job, self.now) for job in map(self.job, self._stored)):

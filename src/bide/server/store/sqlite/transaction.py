@@ -44,6 +44,9 @@ _DUES = (
     "SELECT queue, due FROM jobs WHERE ready = 0 AND due IS NOT NULL"
 )
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
+_LAST_OUTPUT = (
+    "SELECT job FROM events WHERE tenant = ? AND job_id = ? AND type = 'output' ORDER BY id DESC LIMIT 1"
+)
 UPLOAD = f"SELECT {upload_rows.READ} FROM uploads WHERE id = ?"
 _PUT_UPLOAD = (
     f"INSERT INTO uploads ({upload_rows.COLUMNS}) VALUES ({', '.join('?' * len(upload_rows.FIELDS))}) "
@@ -184,6 +187,10 @@ class SqliteTransaction(Transaction):
         else:
             rows = self._execute(_USER, (upload, ended, ended))
         return [found for (found,) in rows]
+
+    def last_output(self, job: Job) -> dict[str, Any] | None:
+        row = self._execute(_LAST_OUTPUT, (job.tenant, job.id)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0])
 
     def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
         self.flush_changes()
