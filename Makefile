@@ -19,7 +19,7 @@ test: $(READY) ## format, lint, types, import contracts, and every test
 check: $(READY) ## format, lint, mypy strict, import contracts
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}
 
-format: $(READY) ## put the code into shape
+format: $(READY) ## format the code
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: two hours; one of them: python -m bench.poller
@@ -28,7 +28,7 @@ bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: two
 bench-scale: $(READY) .venv-bench/.ready ## of these, PostgreSQL and Celery alone; needs the programs of PostgreSQL, Redis and RabbitMQ, and wrk
 	@$(BIN)/python -m bench.scale $(ARGS)
 
-chaos: $(READY) ## the tests that take long, then kill things at random and count what is lost, beside peers
+chaos: $(READY) ## the tests that take long, then kill processes at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2
 	@failed=0; $(if $(ARGS),,$(BIN)/python -m pytest -m soak || failed=1; $(BIN)/python -m pytest --hypothesis-profile=many tests/unit || failed=1;) $(BIN)/python -m bench.chaos $(ARGS) || failed=1; exit $$failed
 
@@ -45,7 +45,7 @@ $(READY_FOR_DEMO): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup-bench .venv-bench
 	@touch $@
 
-constraints: $(READY) ## compile constraints.txt anew (needs uv)
+constraints: $(READY) ## compile constraints.txt again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --all-extras pyproject.toml -o constraints.txt
 
 clean: ## remove the venv and caches

@@ -185,7 +185,8 @@ def _vendor(one_in: int) -> Iterator[int]:
 
 
 Workload = Callable[[Tree, Path], AbstractContextManager[Slice]]
-PARTS: dict[str, tuple[Workload, int]] = {  # with the slices of a round
+# Each part with the number of slices of a round.
+PARTS: dict[str, tuple[Workload, int]] = {
     "submit": (submit, 20),
     "drain": (drain, 20),
     "status": (status, 20),

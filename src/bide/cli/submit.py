@@ -29,7 +29,7 @@ from bide.core.errors import BideError, JobFailed, WaitTimeout
 from bide.core.jobs.record import Status
 from bide.core.wire.http import DEDUPE_MODES, JobStatus
 
-QUEUE_EVERY = 30.0  # seconds between two looks at the queue of a job that has not started
+QUEUE_EVERY = 30.0  # seconds between two checks of the queue of a job that has not started
 
 
 def read_input(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:

@@ -10,7 +10,7 @@ from bide.core.clock import render_instant
 from bide.core.jobs.record import Progress, Status
 from bide.core.wire.http import JobStatus, WireFile
 
-# Seconds that a job takes: about so many, or from the first to the second.
+# The seconds that a job takes: about this number, or from the first to the second number.
 Expected = float | tuple[float, float]
 _STATUS = {state: Status(status) for status, state in ENDINGS.items()}
 
@@ -26,7 +26,7 @@ class JobListener(Protocol):
 
 
 class JobState:
-    """It has slots because a client may wait for a hundred thousand jobs."""
+    """The state of one job. It has slots because a client may wait for a hundred thousand jobs."""
 
     __slots__ = (
         "_latest",

@@ -56,7 +56,7 @@ class Clip(NamedTuple):
 def video(
     ctx: Context, seconds: Seconds = 5, width: Pixels = 1280, height: Pixels = 720, target: Pixels = 480
 ) -> dict[str, Any]:
-    """Make a clip of so many seconds and transcode it to `target` lines. Files: video.mp4 and metadata.json."""
+    """Make a clip of `seconds` seconds and transcode it to `target` lines. Files: video.mp4 and metadata.json."""
     # ctx.folder is for intermediate files. All attempts share it, and bide removes it when the job has ended.
     clip = Clip(ctx.folder / "clip.mp4", seconds, width, height)
 

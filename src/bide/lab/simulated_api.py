@@ -132,7 +132,7 @@ class _Limit:
         self._policy = f'"default";q={rules.requests:g};w={rules.per:g}'
 
     def allowance(self, seconds: float) -> float:
-        """Return how many requests the limit allows in so many seconds."""
+        """Return how many requests the limit allows in `seconds` seconds."""
         rules = self._rules
         at_once = rules.burst if rules.kind == "bucket" else rules.requests
         return (at_once + self._rate * seconds) / rules.cost

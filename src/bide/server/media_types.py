@@ -102,7 +102,8 @@ _ALSO: dict[str, frozenset[str]] = {
     "application/x-ole-storage": frozenset({"application/msword", "application/vnd.ms-excel"}),
 }
 _OFFICE = "application/vnd.openxmlformats-officedocument."
-_OFFICE_FOLDERS = (  # of a zip file
+# The folder in the zip file, and its type.
+_OFFICE_FOLDERS = (
     (b"xl/", _OFFICE + "spreadsheetml.sheet"),
     (b"word/", _OFFICE + "wordprocessingml.document"),
     (b"ppt/", _OFFICE + "presentationml.presentation"),

@@ -130,7 +130,7 @@ class BlobsSuite:
                 assert await anext(pieces)
         await (await kept.open(file.blob)).aclose()  # before the first read
 
-    async def test_what_is_not_there_is_told_before_the_first_byte(
+    async def test_a_missing_blob_is_reported_before_the_first_byte(
         self, kept: Blobs, tmp_path: Path
     ) -> None:
         for blob in (job_key(JOB, 1, "a"), upload_key("none")):

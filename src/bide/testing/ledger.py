@@ -70,7 +70,7 @@ class LedgerSuite:
         await again.open()
         return again
 
-    async def test_who_was_told_is_remembered(self, book: Ledger, tmp_path: Path) -> None:
+    async def test_acknowledged_jobs_stay_acknowledged(self, book: Ledger, tmp_path: Path) -> None:
         await book.add([entry("j1"), entry("j2")])
         await book.end(entry("j1", status="DONE"))
         await book.acknowledge([entry("j1").key])

@@ -129,7 +129,7 @@ class ProgressSuite:
         await two.wait_until(lambda: (live := two.progress.live(job)) is not None and live.number == 499)
         assert two.notified.count(job.id) < 10
 
-    async def test_who_asks_for_the_first_time_is_told_the_latest(
+    async def test_the_first_read_returns_the_latest_progress(
         self, replicas: tuple[Replica, Replica]
     ) -> None:
         one, two = replicas
@@ -142,7 +142,7 @@ class ProgressSuite:
         await two.wait_until(lambda: two.progress.live(watcher) is not None)  # so all three are stored
         assert await asyncio.gather(*map(two.poll, jobs)) == [1, 2, 3]
 
-    async def test_only_the_attempt_of_the_record_is_told(
+    async def test_only_the_attempt_of_the_record_is_reported(
         self, replicas: tuple[Replica, Replica]
     ) -> None:
         one, two = replicas
@@ -161,7 +161,7 @@ class ProgressSuite:
         free = Job(first.id, "echo", "default", 1.0, 1.0, fence=2, version=9)
         assert one.progress.live(free) is two.progress.live(free) is None
 
-    async def test_what_was_told_does_not_go_back(self, replicas: tuple[Replica, Replica]) -> None:
+    async def test_reported_progress_does_not_go_back(self, replicas: tuple[Replica, Replica]) -> None:
         one, two = replicas
         job = running()
         two.watching.add(job.id)

@@ -357,7 +357,7 @@ async def test_events_about_nothing(service: Service) -> None:
     assert (bad.status, bad.json()["code"]) == (400, "malformed-request")
 
 
-async def test_a_strangers_address_is_not_logged(
+async def test_an_unsigned_address_is_not_logged(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = {

@@ -28,7 +28,8 @@ from bide.core.pacing.limits import limit_headers
 GRANT_LIFETIME = 0.02  # seconds
 MOST_GRANTS = 64  # at once
 RETRY_INTERVAL = 0.001
-# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `record_response` does.
+# Responses not reported yet. From the first number on, `take` reports them even if there is nothing to take; from the
+# second on, `record_response` does.
 FEW_PENDING, MOST_PENDING = 16, 256
 UNKNOWN = (-1, -1)
 _encode = msgspec.msgpack.Encoder().encode

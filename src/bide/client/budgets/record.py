@@ -20,7 +20,7 @@ from bide.core.pacing.budget import Budget, BudgetState, Limit
 from bide.core.pacing.meter import SLACK
 
 HELD = 1800.0
-# One reservation per so many requests of the limit, and the smallest limit that has one.
+# The requests of the limit per reservation, and the smallest limit that has a reservation.
 REQUESTS_PER_RESERVATION, SMALLEST_LIMIT = 50, 20
 
 

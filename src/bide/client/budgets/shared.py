@@ -44,7 +44,8 @@ RETRY_INTERVAL = 0.25  # between two attempts while the backend is unavailable
 EXCHANGE_TIMEOUT = 2.0  # after which the backend counts as unavailable
 POLL_INTERVAL = 0.001  # the least number of seconds between two checks for a reply
 MOST_GRANTS = 64  # in one exchange
-# Responses not reported yet: with so many, `take` reports them even if there is nothing to take, or `record_response` does.
+# Responses not reported yet. From the first number on, `take` reports them even if there is nothing to take; from the
+# second on, `record_response` does.
 FEW_PENDING, MOST_PENDING = 16, 256
 IN_USE = 60.0  # seconds after its last change for which another process is assumed to use a record
 REFUSAL_PAUSE = 60.0  # seconds without requests on a reservation after a refusal without Retry-After

@@ -80,12 +80,15 @@ class ServiceRequests:
         return Call(method, url, {**kind, **(headers or {})}, body, self.same_origin(url), hold=hold)
 
     def path_of(self, location: str | None, url: str) -> str | None:
-        """The path, or the URL if it is not the service's, that an answer from `url` names; None if it names none."""
+        """Return the target of a Location header in an answer from `url`; None if there is none.
+
+        A URL of the service is returned as its path.
+        """
         found = absolute(url, location)
         if found is not None and found.startswith(self._address + "/"):
             return found.removeprefix(self._address)
         return found
 
     def same_origin(self, url: str) -> bool:
-        """Whether this is a path of the service, or a URL with its scheme, host and port."""
+        """Return whether this is a path of the service, or a URL with its scheme, host and port."""
         return url.startswith("/") or origin(url) == origin(self._address)

@@ -148,12 +148,12 @@ def by_progress(age: float, percent: float | None) -> ProgressReport | None:
 
 
 def by_position(position: float) -> ProgressReport:
-    """A position in a queue, in units of positions: the client learns how long one takes."""
+    """Return the report of a position in a queue. The client learns how many seconds one position takes."""
     return ProgressReport("position", max(1.0, position))
 
 
 def advice(seen: Seen) -> float | None:
-    """The number of seconds for which the API wants no poll."""
+    """Return the seconds for which the API wants no poll."""
     pause = seen.retry_after
     return None if pause is None or pause <= 0 else min(pause, LONGEST_ADVICE)
 

@@ -33,8 +33,8 @@ PRIOR = [0.02 if low < SHORTEST else 1.0 / max(1.0, math.log(LONGEST / low)) for
 MEMORY = 200  # an observation has faded to 1/e after this many newer ones
 NARROW = 4  # bins: an end known to fewer is distributed over them by the current curve at once
 EVEN_SHARE = 0.01  # of such an end is distributed evenly, whatever the curve says
-# A curve is computed again after so many new ends, plus this share of those remembered. That takes milliseconds, so the
-# threshold grows with each waiting job beyond MANY_WAITING.
+# A curve is computed again after NEWS new ends plus NEWS_SHARE of those remembered. That takes milliseconds, so the
+# threshold grows by WAITING_SHARE with each waiting job beyond MANY_WAITING.
 NEWS, NEWS_SHARE, MANY_WAITING, WAITING_SHARE = 0.5, 0.2, 200, 0.02
 LIVE_WEIGHT = 0.15  # new ends that count when a job still runs at twice the age or more; fewer before
 

@@ -47,7 +47,7 @@ class RateSearch(msgspec.Struct, array_like=True):
         self.next = self.pace if self.found else self.pace - gap * BURST
 
     def accept(self, now: float, took: float) -> None:
-        """A request was accepted; its response took so many seconds."""
+        """Record that a request was accepted; its response took `took` seconds."""
         self.accepted += 1.0
         if self.used:
             self._recover(now)

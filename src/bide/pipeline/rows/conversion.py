@@ -1,8 +1,8 @@
-"""Raw values are converted to the types of the schema: all values of a column at once where pyarrow can, else one by one.
+"""Converts raw values to the types of the schema: a whole column at once where pyarrow can, otherwise value by value.
 
-1. Both ways give the same result. What pyarrow accepts more freely than Python's conversion is converted in Python.
+1. Both ways give the same result. A value that pyarrow would accept and Python would not is converted in Python.
 2. A row is in the result as a whole or not at all.
-3. What is reported about a bad row has no value of a personal column, and none of a column that the schema does not name.
+3. The report of a bad row has no value of a personal column, and none of a column that the schema does not name.
 """
 
 from __future__ import annotations

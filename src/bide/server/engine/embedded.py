@@ -1,5 +1,7 @@
-"""The embedded engine: a runner in the same process. It hears of work by calls, and its children are all workers that there
-are. A worker of the Celery engine uses it too: there the hint consumer calls it.
+"""The embedded engine: a runner in the process of the service. Its child processes are the only workers.
+
+The service calls the runner when there is work. A worker of the Celery engine uses this engine, too: there the hint
+consumer calls the runner.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ from bide.server.store import EventFilter, EventLog, JobStore, LogPage, Missing
 
 log = logging.getLogger("bide.events")
 PAGE = 250  # events per read; the embedded store reads on the event loop
-NEAR = (
-    2000  # a subscriber that is closer than this to the end of the log waits for the events that follow
-)
+# A subscriber that is closer than this to the end of the log waits for the events that follow.
+NEAR = 2000
 MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
 KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called

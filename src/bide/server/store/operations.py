@@ -47,7 +47,10 @@ from bide.server.store import (
 from bide.server.store.transaction import Due, Transaction
 from bide.server.upload_record import UploadStatus
 
-STEP_CHANGES = (StepStarted, StepKept)  # a tuple, because `A | B` would be built anew for each change
+STEP_CHANGES = (
+    StepStarted,
+    StepKept,
+)  # a tuple, because `A | B` would be evaluated again for each change
 
 
 def insert(tx: Transaction, new: NewJob) -> Insertion:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bide.server.store import StoreUnavailable
 
-CHECK_EVERY = 0.5  # seconds between two looks at the waiting futures
+CHECK_EVERY = 0.5  # seconds between two checks of the waiting futures
 
 
 class Timeouts:

@@ -120,7 +120,7 @@ class JobLogHandler(logging.Handler):
         self.ensure_installed()
 
     def ensure_installed(self) -> None:
-        """Attach it again if a handler has configured logging anew."""
+        """Attach it again if a handler has configured logging again."""
         root = logging.root
         if self not in root.handlers:
             root.addHandler(self)

@@ -150,7 +150,7 @@ class Changes:
         assert [s.name for s in claim.job.steps] == ["probe"]
         assert {name: bytes(raw) for name, raw in claim.steps.items()} == {"probe": b"1"}
 
-    async def test_a_step_that_is_told_twice_is_kept_once(self, harness: StoreHarness) -> None:
+    async def test_a_step_that_is_reported_twice_is_stored_once(self, harness: StoreHarness) -> None:
         """The worker did not get the response, and repeats the change."""
         job = await harness.run()
         started = StepStarted(job_id=job.id, fence=1, name="probe")

@@ -35,7 +35,7 @@ from bide.core.errors import ServiceError
 HEARTBEAT = 1.0  # seconds
 LEARN_EVERY = 3  # heartbeats between two reports of learned durations
 SHARED = "shared"  # the name of the budget
-# A part of each wait, and at most so many seconds, so that the children do not all wake up at the same time.
+# The part of each wait that is random, and its maximum in seconds, so that the children do not all wake up at the same time.
 STAGGER = (0.1, 0.005)
 
 log = logging.getLogger("bide.client")
