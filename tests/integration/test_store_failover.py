@@ -15,6 +15,7 @@ import pytest
 
 from bide.core.jobs.record import Status
 from bide.core.jobs.state_machine import Stale, Succeeded
+from bide.server.store import EventFilter
 from bide.testing import ManualClock
 from bide.testing.store.harness import LEASE
 from tests.integration.cable import Cable
@@ -114,6 +115,11 @@ async def test_a_failover_that_loses_a_claim(primary: Postgres) -> None:
         standby.ask("SELECT pg_promote()")
         await cable.mend()
         await eventually(lambda: first.resets == second.resets == 1)
+        # Numbers name other events now.
+        await eventually(lambda: first.epochs[-1] == second.epochs[-1] != first.epochs[0])
+        events = await first.store.events()
+        assert len(events) < len(first.tail)
+        assert (await first.store.read_log(EventFilter())).epoch == first.epochs[-1]
         assert (await second.get(job.id)).status is Status.PENDING
         (again,) = await second.claim(owner="b")
         assert again.job.fence == claim.job.fence == 1

@@ -35,6 +35,7 @@ from bide.core.wire.http import Event, job_id
 from bide.server.store import (
     ClaimRequest,
     CompletedUploads,
+    EventFilter,
     Filter,
     InputFile,
     Inserted,
@@ -146,7 +147,10 @@ class Process(StoreHarness):
     async def open(self) -> None:
         self.resets = 0
         await self.store.open(
-            self._publish, lambda queue, kind: self.hints.append((queue, kind)), self._reset
+            self._publish,
+            lambda queue, kind: self.hints.append((queue, kind)),
+            self._reset,
+            self._follow,
         )
 
     def _reset(self) -> None:
@@ -184,6 +188,74 @@ def ids(claims: Sequence[Any]) -> list[str]:
 
 
 # --- several processes
+
+
+async def test_the_tails_of_all_processes_have_all_events_in_the_same_order(
+    two: tuple[Process, Process],
+) -> None:
+    first, second = two
+
+    async def write(process: Process) -> None:
+        for _ in range(30):
+            await asyncio.gather(*(process.put() for _ in range(3)))
+
+    await asyncio.gather(write(first), write(second))
+    await second.claim(limit=20)
+    events = await first.store.events()
+    assert len(events) == 200
+    for process in two:
+        await process.followed_to(events[-1].id)
+        assert msgspec.to_builtins(process.tail) == msgspec.to_builtins(events)
+        assert len(set(process.epochs)) == 1
+
+
+async def test_own_events_are_not_read_again(two: tuple[Process, Process]) -> None:
+    first, second = two
+    read: list[str] = []
+    execute: Any = psycopg.AsyncConnection.execute
+
+    async def watched(self: Any, query: str | bytes, *values: Any, **more: Any) -> Any:
+        text = query if isinstance(query, str) else query.decode()
+        if "FROM events WHERE id > " in text:
+            read.append(text)
+        return await execute(self, query, *values, **more)
+
+    await second.store.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.AsyncConnection, "execute", watched)
+        for _ in range(20):
+            await first.put()
+        await first.followed_to((await first.store.events())[-1].id)
+    assert read == []
+    await second.open()
+
+
+async def test_a_new_epoch_is_noticed_by_running_services(two: tuple[Process, Process]) -> None:
+    first, second = two
+    await first.put()
+    epoch = first.store.server.begin_epoch()
+    await eventually(lambda: first.epochs[-1] == second.epochs[-1] == epoch)
+    assert (await first.store.read_log(EventFilter())).epoch == epoch
+    await second.put()
+    last = (await second.store.events())[-1].id
+    for process in two:
+        await process.followed_to(last)
+        assert process.epochs[-1] == epoch
+
+
+async def test_a_restored_dump_begins_a_new_epoch(two: tuple[Process, Process]) -> None:
+    first, second = two
+    await second.store.close()
+    before = first.epochs[-1]
+    with first.store.server.connect() as connection:  # as pg_restore does
+        connection.execute("ALTER TABLE log_state RENAME TO dumped")
+        connection.execute("CREATE TABLE log_state (LIKE dumped INCLUDING ALL)")
+        connection.execute("INSERT INTO log_state SELECT * FROM dumped")
+    await second.open()
+    assert second.epochs[-1] != before
+    again = second.epochs[-1]
+    await second.reopen()
+    assert second.epochs[-1] == again
 
 
 async def test_a_reader_of_the_log_never_finds_a_smaller_number_later(

@@ -267,3 +267,40 @@ async def test_after_a_start_with_a_clock_that_was_ahead_time_converges_over_res
         assert last <= first < after
         last = after
     assert last == right.now()
+
+
+async def test_an_older_copy_of_the_database_begins_a_new_epoch(tmp_path: Path) -> None:
+    clock, path = ManualClock(), tmp_path / "jobs.db"
+    harness = StoreHarness(lambda: SqliteStore(path, clock), clock)
+    await harness.open()
+    await harness.put()
+    await harness.store.close()
+    copy = path.read_bytes()
+    harness.store = SqliteStore(path, clock)
+    await harness.open()
+    await harness.put()
+    (epoch,) = set(harness.epochs)
+    await harness.store.close()
+    path.write_bytes(copy)
+    harness.store = SqliteStore(path, clock)
+    await harness.open()
+    assert harness.epochs[-1] != epoch
+    # It is a numbering like any other.
+    again = harness.epochs[-1]
+    await harness.put()
+    await harness.reopen()
+    assert harness.epochs[-1] == again
+    await harness.store.close()
+
+
+async def test_a_new_epoch_can_be_requested(tmp_path: Path) -> None:
+    clock, path = ManualClock(), tmp_path / "jobs.db"
+    harness = StoreHarness(lambda: SqliteStore(path, clock), clock)
+    await harness.open()
+    await harness.store.close()
+    epoch = SqliteFile(path).begin_epoch()
+    assert epoch != harness.epochs[-1]
+    harness.store = SqliteStore(path, clock)
+    await harness.open()
+    assert harness.epochs[-1] == epoch
+    await harness.store.close()

@@ -33,15 +33,24 @@ BLOBS = options.address(
 @click.command()
 @DATA
 @STORE
+@click.option(
+    "--new-epoch",
+    is_flag=True,
+    help="Begin a new epoch of the event log, so that all listeners start again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def migrate(data: Path, store: str | None, as_json: bool) -> None:
+def migrate(data: Path, store: str | None, new_epoch: bool, as_json: bool) -> None:
     """Update the schema of the store. `bide serve` does the same when it starts.
+
+    Use --new-epoch after you have restored a backup of the whole data folder, or a dump of the database: event numbers
+    may then name other events than before, and the service cannot detect it.
 
     \b
     Examples:
       bide migrate
       bide migrate --data /var/lib/bide
       bide migrate --store postgresql://bide@db.example.org/jobs
+      bide migrate --new-epoch
     """
     from bide.service.assembly import database_of
     from bide.service.data_folder import DataFolder
@@ -51,14 +60,19 @@ def migrate(data: Path, store: str | None, as_json: bool) -> None:
         folder.lock()
     try:
         applied = database.migrate()
+        epoch = database.begin_epoch() if new_epoch else None
     finally:
         folder.unlock()
     if as_json:
-        click.echo(json.dumps({"database": database.shown, "applied": applied}))
-    elif applied:
+        document: dict[str, Any] = {"database": database.shown, "applied": applied}
+        click.echo(json.dumps(document if epoch is None else {**document, "epoch": epoch}))
+        return
+    if applied:
         click.echo(f"{database.shown}: applied {', '.join(map(str, applied))}")
-    else:
+    elif epoch is None:
         click.echo(f"{database.shown}: nothing to do")
+    if epoch is not None:
+        click.echo(f"{database.shown}: the event log has the new epoch {epoch}")
 
 
 def _config(data: Path, store: str | None, blobs: str | None = None) -> Config:

@@ -28,14 +28,14 @@ class WireLog(msgspec.Struct):
 
 
 async def attempts_and_log(
-    store: EventLog, job_id: str
+    store: EventLog, tenant: str, job_id: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All attempts, and the newest lines of the log."""
     attempts: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
     after = 0
     while True:
-        page = await store.events(after=after, job_id=job_id, limit=PAGE)
+        page = await store.events(after=after, job_id=job_id, limit=PAGE, tenant=tenant)
         for event in page:
             if event.type == "status":
                 _add_attempt(attempts, event)
@@ -106,7 +106,9 @@ async def log(request: HttpRequest) -> Response:
     async def read() -> WireLog:
         # The last lines are stored before the end of the job, so the job is read first.
         job = await find(request.components, job_id)
-        return await _read(request.components.store, job_id, after, levels, job.status.terminal)
+        return await _read(
+            request.components.store, job.tenant, job_id, after, levels, job.status.terminal
+        )
 
     preferred = request.header(b"prefer")
     wait = read_prefer((preferred,)).wait if preferred is not None else None
@@ -117,12 +119,17 @@ async def log(request: HttpRequest) -> Response:
 
 
 async def _read(
-    store: EventLog, job_id: str, after: int, levels: frozenset[str] | None, ended: bool
+    store: EventLog,
+    tenant: str,
+    job_id: str,
+    after: int,
+    levels: frozenset[str] | None,
+    ended: bool,
 ) -> WireLog:
     """The lines after the event with this number."""
     lines: list[dict[str, Any]] = []
     while True:
-        page = await store.events(after=after, job_id=job_id, limit=PAGE)
+        page = await store.events(after=after, job_id=job_id, limit=PAGE, tenant=tenant)
         for event in page:
             after = event.id
             if event.type == "log":

@@ -103,7 +103,7 @@ async def _add(request: HttpRequest, wire: JobStatus, includes: frozenset[str]) 
     if "input" in includes:
         wire.input = msgspec.Raw(await request.components.store.input(wire.job_id))
     if includes & {"attempts", "log"}:
-        attempts, log = await attempts_and_log(request.components.store, wire.job_id)
+        attempts, log = await attempts_and_log(request.components.store, request.tenant, wire.job_id)
         if "attempts" in includes:
             wire.attempts = attempts
         if "log" in includes:

@@ -422,6 +422,10 @@ class StoreDatabase(Protocol):
         """Update the schema. Return the applied versions."""
         ...
 
+    def begin_epoch(self) -> str:
+        """Begin a new epoch of the event log, and return it. Services that use the database notice it."""
+        ...
+
     def describe(self) -> str:
         """Return a description of version and content. Raise SetupError if a store cannot use it. Change nothing."""
         ...

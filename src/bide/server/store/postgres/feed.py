@@ -48,10 +48,12 @@ _EVENTS = (
 _ALL_EVENTS = f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"
 _SETTLED = f"SELECT pg_advisory_xact_lock_shared({NUMBERING}, hashtext(current_schema()))"
 _EPOCH = "SELECT text FROM log_state WHERE name = 'epoch'"
-_FIRST_TIMELINE = "INSERT INTO log_state (name, text) VALUES ('timeline', %s) ON CONFLICT DO NOTHING"
+# A dump that is restored creates the table again.
+_TABLE = "SELECT 'log_state'::regclass::oid::text"
+_FIRST_PLACE = "INSERT INTO log_state (name, text) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 # Only one of several processes begins the new epoch: the others wait for its row, and then find it changed.
-_ON_NEW_TIMELINE = (
-    "WITH moved AS (UPDATE log_state SET text = %s WHERE name = 'timeline' AND text <> %s RETURNING 1) "
+_ON_NEW_PLACE = (
+    "WITH moved AS (UPDATE log_state SET text = %s WHERE name = %s AND text <> %s RETURNING 1) "
     "UPDATE log_state SET text = %s WHERE name = 'epoch' AND EXISTS (SELECT 1 FROM moved)"
 )
 _AFTER_LOSS = "UPDATE log_state SET text = %s WHERE name = 'epoch' AND text = %s"
@@ -188,14 +190,16 @@ class ChangeFeed:
     async def _read_epoch(
         self, connection: psycopg.AsyncConnection[tuple[Any, ...]], *, lost: bool = False
     ) -> str:
-        """The epoch of the log, after a new one has begun if the server has another timeline than the log, or has `lost`
-        events.
+        """The epoch of the log, after a new one has begun if the server has another timeline than the log, if a dump was
+        restored, or if the server has `lost` events.
         """
         new = secrets.token_hex(4)
         try:
-            if self._timeline is not None:
-                await connection.execute(_FIRST_TIMELINE, (self._timeline,))
-                await connection.execute(_ON_NEW_TIMELINE, (self._timeline, self._timeline, new))
+            (table,) = cast(Any, await (await connection.execute(_TABLE)).fetchone())
+            for name, place in (("table", table), ("timeline", self._timeline)):
+                if place is not None:
+                    await connection.execute(_FIRST_PLACE, (name, place))
+                    await connection.execute(_ON_NEW_PLACE, (place, name, place, new))
             if lost:
                 await connection.execute(_AFTER_LOSS, (new, self.tail.epoch))
         except psycopg.Error:

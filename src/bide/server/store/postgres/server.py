@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -56,6 +57,7 @@ _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_s
 
 _UNSAFE = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'"
 _JOBS = "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
+_NEW_EPOCH = "UPDATE log_state SET text = %s WHERE name = 'epoch'"
 _LIVE_WORKERS = "SELECT state FROM workers WHERE seen_at > extract(epoch FROM clock_timestamp())::float8 - %s ORDER BY name"
 
 
@@ -109,6 +111,16 @@ class PostgresServer:
 
     def migrate(self) -> list[int]:
         return prepare(self)
+
+    def begin_epoch(self) -> str:
+        epoch = secrets.token_hex(4)
+        try:
+            with self.connect() as connection, connection.transaction():
+                connection.execute(_NEW_EPOCH, (epoch,))
+                connection.execute("SELECT pg_notify(%s, 'n -')", (self.channel,))
+        except psycopg.Error as error:
+            raise SetupError(f"{self.shown} cannot be used: {explain(error) or error}") from error
+        return epoch
 
     def describe(self) -> str:
         try:

@@ -78,6 +78,10 @@ class SqliteFile:
     def migrate(self) -> list[int]:
         return prepare(self._path)
 
+    def begin_epoch(self) -> str:
+        with contextlib.closing(connect(self._path)) as connection:
+            return new_epoch(connection)
+
     def describe(self) -> str:
         path = self._path
         if not path.exists():
