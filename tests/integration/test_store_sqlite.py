@@ -285,6 +285,13 @@ async def test_an_older_copy_of_the_database_begins_a_new_epoch(tmp_path: Path) 
     harness.store = SqliteStore(path, clock)
     await harness.open()
     assert harness.epochs[-1] != epoch
+    # A copy in another folder, without the mark.
+    again = harness.epochs[-1]
+    await harness.store.close()
+    (tmp_path / "events.mark").unlink()
+    harness.store = SqliteStore(path, clock)
+    await harness.open()
+    assert harness.epochs[-1] not in (epoch, again)
     # It is a numbering like any other.
     again = harness.epochs[-1]
     await harness.put()

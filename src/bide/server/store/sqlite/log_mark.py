@@ -16,12 +16,12 @@ MARK = "events.mark"  # the name of the file
 
 
 class LogMark:
-    """The open file. `number` is the mark when it was opened; 0 if there was none."""
+    """The open file. `number` is the mark when it was opened; None if there was none, as beside a copy of the database."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         text = os.read(self._fd, 64).strip()
-        self.number = int(text) if text.isdigit() else 0
+        self.number = int(text) if text.isdigit() else None
 
     def write(self, number: int) -> None:
         with contextlib.suppress(

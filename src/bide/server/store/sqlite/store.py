@@ -79,13 +79,15 @@ class SqliteStore(SqlReads):
         await asyncio.to_thread(self._cache.load, self._reader, self.now())
         self._connection = connect(self.path)
         self._mark = LogMark(self.path.with_name(MARK))
-        if self._mark.number > self._last_event:
-            log.warning(
-                "the event log ends at number %d, but an earlier one ended at %d: an older copy of the database was "
-                "restored. Listeners start again",
-                self._last_event,
-                self._mark.number,
-            )
+        ended = self._mark.number
+        if ended is None or ended > self._last_event:
+            if ended is not None:
+                log.warning(
+                    "the event log ends at number %d, but an earlier one ended at %d: an older copy of the database was "
+                    "restored. Listeners start again",
+                    self._last_event,
+                    ended,
+                )
             new_epoch(self._connection)
         self._mark.write(self._last_event)
 
