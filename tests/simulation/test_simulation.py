@@ -121,6 +121,23 @@ def test_nothing_stale_is_written_after_a_promotion_with_loss(replicas: MakeWorl
         assert judged(replicas, seed, [*claimed, *lost]) == []
 
 
+def test_the_files_of_what_was_deleted_do_not_return_with_a_promotion(replicas: MakeWorld) -> None:
+    """reliability.md: the record returns, and a request for its files is 404."""
+    with replicas(1) as world:
+        world.act([("maker", 5, 5.0), ("replicate", 0, 0.0)])
+        (job_id,) = world.acknowledged
+        file = f"/jobs/{job_id}/files/made.txt"
+        assert world.ask("GET", file).body == b"5"
+        assert world.ask("DELETE", f"/jobs/{job_id}").status == 204
+        assert world.ask("GET", file).status == 410
+        world.act([("promote", 0, 20.0)])
+        for number in range(2):
+            assert world.ask("GET", f"/jobs/{job_id}", number).json()["status"] == "DONE"
+            assert world.ask("GET", file, number).status == 404
+        assert world.ask("DELETE", f"/jobs/{job_id}").status == 204
+        assert world.judge() == ["maker 5 is lost"]  # as the caller wanted
+
+
 def found_wrong(
     make: MakeWorld, faults: Iterable[tuple[int, Mode]]
 ) -> dict[tuple[int, Mode], list[str]]:

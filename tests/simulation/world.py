@@ -162,6 +162,7 @@ class World:
         self._suspect: list[str] = []  # violations if the transaction is stored
         self.harm = 0  # faults of services and children so far
         self.failed = 0  # faults of the database so far
+        self._promotions = 0
         self._reused: set[tuple[str, int]] = (
             set()
         )  # fences that two attempts may have after a lossy promotion
@@ -256,12 +257,24 @@ class World:
             await asyncio.sleep(0.5)
         return None
 
+    def ask(self, method: str, path: str, number: int = 0) -> Reply:
+        """The response to one request, after the time that it takes."""
+        task = self.loop.within(lambda: self.loop.start("", partial(self._insist, method, path, number)))
+        while not task.done():
+            self.run(0.01)
+        reply = task.result()
+        assert reply is not None, f"no response to {method} {path}"
+        return cast(Reply, reply)
+
     async def _answer(
         self, replica: Replica, method: str, path: str, what: dict[str, Any]
     ) -> Reply | None:
-        """None if the service does not listen, dies, or takes too long."""
+        """None if the service does not listen, dies, or takes too long; also if a standby was promoted meanwhile, because
+        the response may be that of a lost commit.
+        """
         if not replica.listens:
             return None
+        promotions = self._promotions
         answered: asyncio.Future[Reply] = self.loop.create_future()
 
         async def ask() -> None:
@@ -272,7 +285,8 @@ class World:
         self.loop.start(replica.name, ask)
         try:
             async with asyncio.timeout(30.0):
-                return await answered
+                reply = await answered
+                return reply if self._promotions == promotions else None
         except TimeoutError:
             return None
 
@@ -501,6 +515,7 @@ class World:
         """Promote the standby. Only what was acknowledged after its last replication may be lost."""
         if isinstance(self.database, Replicated) and self._replicated is not None:
             self.harm += 1
+            self._promotions += 1
             before, there = self._fences(), self._upload_ids()
             self.database.promote()
             for job_id, fence in self._fences().items():
