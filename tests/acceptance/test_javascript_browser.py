@@ -84,8 +84,8 @@ def test_submit_wait_and_cancel(page: Any, tmp_path: Path) -> None:
           const endless = await client.submit("until_there", { path });
           await endless.cancel();
           const { status } = await endless.wait({ timeout: 30 });
-          const problem = await client.submit("add", { a: "x" }).catch((error) => [error.status, error.problem.errors.length]);
-          return [result, seen, status, problem];
+          const rejected = await client.submit("add", { a: "x" }).catch((error) => error);
+          return [result, seen, status, [rejected.status, rejected.problem.errors.length]];
         }""",
         str(tmp_path / "never"),
     )
@@ -135,13 +135,17 @@ def test_events_reach_the_page_and_resume(page: Any, service: ServiceProcess, tm
         }""",
         str(go),
     )
-    page.wait_for_function("seen.length > 0 && (seen.at(-1).snapshot ?? seen.at(-1).job).status === 'PROCESSING'")
+    page.wait_for_function(
+        "seen.length > 0 && (seen.at(-1).snapshot ?? seen.at(-1).job).status === 'PROCESSING'"
+    )
     service.kill(alone=False)
     page.wait_for_function("interrupted > 0")
     service.start()
     go.write_text("there")
     page.wait_for_function("over", timeout=60_000)
-    seen = page.evaluate("seen.map(({ type, id, job, snapshot }) => [type, id, (job ?? snapshot).status])")
+    seen = page.evaluate(
+        "seen.map(({ type, id, job, snapshot }) => [type, id, (job ?? snapshot).status])"
+    )
     assert [type for type, _, _ in seen].count("snapshot") == 1
     assert [status for type, _, status in seen if type == "status"][-1] == "DONE"
     ids = [id for type, id, _ in seen if id and type != "snapshot"]

@@ -95,7 +95,11 @@ def script() -> Iterator[Script]:
 
 def event(id: str | None, type: str, status: str) -> bytes:
     job = {"status": status}
-    data = job if type in ("snapshot", "reset") else {"jobId": JOB, "at": "2030-01-31T12:00:00Z", "job": job}
+    data = (
+        job
+        if type in ("snapshot", "reset")
+        else {"jobId": JOB, "at": "2030-01-31T12:00:00Z", "job": job}
+    )
     line = "" if id is None else f"id: {id}\n"
     return f"event: {type}\n{line}retry: 30\ndata: {json.dumps(data)}\n\n".encode()
 
@@ -152,13 +156,22 @@ def test_a_service_that_is_down_for_a_moment_is_asked_again(script: Script) -> N
     script.stream(event("a-3", "snapshot", "DONE"), END)
     seen, interrupts = run_node(READ + "say(await read()); say(interrupts);", script.url)
     assert seen == [["snapshot", "a-3", "DONE"]]
-    assert [name for name, _ in interrupts] == ["Unreachable", "ProblemError", "Unreachable", "Unreachable"]
+    assert [name for name, _ in interrupts] == [
+        "Unreachable",
+        "ProblemError",
+        "Unreachable",
+        "Unreachable",
+    ]
     assert interrupts[1][1] >= 1
 
 
 def test_what_cannot_succeed_is_not_repeated(script: Script) -> None:
-    script.answer(404, b'{"title": "Not found", "code": "not-found"}', Content_Type="application/problem+json")
-    (said,) = run_node(READ + "await read().catch((error) => say([error.status, error.code]));", script.url)
+    script.answer(
+        404, b'{"title": "Not found", "code": "not-found"}', Content_Type="application/problem+json"
+    )
+    (said,) = run_node(
+        READ + "await read().catch((error) => say([error.status, error.code]));", script.url
+    )
     assert said == [404, "not-found"]
     assert len(script.requests) == 1
 
