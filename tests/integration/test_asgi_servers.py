@@ -133,6 +133,7 @@ async def use(site: Site) -> None:
         async with session.get(f"{site.url}/nothing") as answer:
             assert (answer.status, answer.content_type) == (404, "application/problem+json")
             assert (await answer.json(content_type=None))["instance"] == f"{prefix}/nothing"
+        await follow(session, site)
         assert await handshake(session, f"{site.url}/nothing") in (404, 403)  # 403: without a body
         assert await handshake(session, f"{site.url}/ws", Origin="http://evil.example") == 403
 
@@ -147,6 +148,22 @@ async def ask(session: aiohttp.ClientSession, method: str, url: str, **more: Any
         assert answer.status < 300, await answer.text()
         found: dict[str, Any] = await answer.json()
         return found
+
+
+async def follow(session: aiohttp.ClientSession, site: Site) -> None:
+    """The events of a job over a WebSocket, which then stays open until the server stops."""
+    job = await ask(session, "POST", f"{site.url}/jobs", json={"kind": "add", "input": {"a": 1}})
+    socket = await session.ws_connect(f"{site.url}/ws", protocols=["bide.v1"])
+    await socket.send_json({"subscribe": {"jobs": [job["jobId"]]}})
+    heard = [await socket.receive_json(timeout=30)]
+    while heard[-1]["type"] != "end":
+        heard.append(await socket.receive_json(timeout=30))
+    assert heard[0]["type"] == "snapshot" and "DONE" in str(heard)
+    await socket.send_json({"subscribe": {"filter": {}}})
+    assert (await socket.receive_json(timeout=30))["type"] == "snapshot"
+    other = await session.ws_connect(f"{site.url}/ws")
+    await other.send_str("garbage")
+    assert (await other.receive(timeout=30)).data == 1007
 
 
 async def handshake(session: aiohttp.ClientSession, url: str, **headers: str) -> int:

@@ -11,13 +11,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from bide import Client
+from bide import AsyncClient, Client
 from bide.client.apis import Answer
 from bide.core.errors import ServiceError
 from tests.conftest import started
-from tests.servers.nginx import Nginx
+from tests.servers.nginx import PASSWORD, USER, Nginx
 from tests.servers.ports import free_port
 from tests.servers.service import ServiceProcess
 
@@ -63,6 +64,30 @@ def test_a_long_poll_is_held_and_the_location_can_be_followed(nginx: Nginx) -> N
             later.result(timeout=3)
         assert time.monotonic() - began >= 3
         assert client.job(later.id).cancel().status == "CANCELLED"
+
+
+async def test_a_websocket_passes_through(nginx: Nginx) -> None:
+    """With the password of the caller, and with the host that the caller used in Origin."""
+    origin = {"Origin": nginx.url}
+    password = {"Authorization": aiohttp.encode_basic_auth(USER, PASSWORD)}
+    async with (
+        AsyncClient(nginx.url_with_password) as client,
+        aiohttp.ClientSession(nginx.url, headers=password) as session,
+    ):
+        async with session.ws_connect("/ws", protocols=["bide.v1"], headers=origin) as connection:
+            assert connection.protocol == "bide.v1"
+            job = await client.submit("plain", {"number": 7})
+            await connection.send_json({"subscribe": {"jobs": [job.id]}})
+            heard = [await connection.receive_json(timeout=30)]
+            while heard[-1]["type"] != "end":
+                heard.append(await connection.receive_json(timeout=30))
+            assert heard[0]["type"] == "snapshot"
+            assert any((m.get("job") or {}).get("status") == "DONE" for m in heard)
+            await connection.send_str("garbage")
+            assert (await connection.receive(timeout=30)).data == 1007
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect("/ws", headers={"Origin": "http://evil.example"})
+        assert refused.value.status == 403
 
 
 def test_callers_need_the_password_and_probes_do_not(nginx: Nginx) -> None:

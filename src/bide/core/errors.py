@@ -248,6 +248,12 @@ class MethodNotAllowed(Problem):
     remedy = "Use one of the methods in the Allow header."
 
 
+class UpgradeRequired(Problem):
+    code, status, title = "upgrade-required", 426, "Upgrade required"
+    meaning = "This URL is a WebSocket, and the request was not a valid handshake of one."
+    remedy = "Use a WebSocket client. A proxy must pass on the headers Connection and Upgrade."
+
+
 class RequestTimeout(Problem):
     code, status, title, retryable = "request-timeout", 408, "Request timeout", True
     meaning = "The client did not finish sending the headers or the body in time."

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from bide.core.errors import Unavailable
 from bide.server.http.request import Receive, Scope, Send, problem_response
+from bide.server.http.websocket import deny
 from bide.server.intake import new_trace_id
 from bide.service.assembly import Service
 from bide.service.data_folder import FolderInUse
@@ -139,12 +140,12 @@ class AsgiService:
 
 async def _reject(reason: str, scope: Scope, receive: Receive, send: Send) -> None:
     """Reject a request without a service: the outer application may run before its start and after its stop."""
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close", "code": 1012})
-        return
     base = quote(scope.get("root_path", ""))
     response = problem_response(Unavailable(reason), quote(scope["path"]), new_trace_id(), base)
+    if scope["type"] == "websocket":
+        await receive()
+        await deny(response, scope, send)
+        return
     start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
     await send(start)
     await send({"type": "http.response.body", "body": response.body})

@@ -200,7 +200,8 @@ async def test_other_protocols_are_refused(service: Service) -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await service.app({"type": "websocket", "path": "/jobs", "headers": []}, receive, send)
+    scope = {"type": "websocket", "path": "/jobs", "query_string": b"", "headers": []}
+    await service.app(scope, receive, send)
     assert [m["type"] for m in sent] == ["websocket.close"]
     with pytest.raises(RuntimeError, match="lifespan"):
         await service.app({"type": "lifespan"}, receive, send)

@@ -30,7 +30,7 @@ PROGRESS_INTERVAL = 0.25
 KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called
 
 
-_COURSE = ("status", "deleted")  # the types of events that begin and end a job
+COURSE = ("status", "deleted")  # the types of events that begin and end a job
 
 
 class LogReader(JobStore, EventLog, Protocol):
@@ -103,7 +103,7 @@ class EventSubscription:
             return "progress" in self.selection.types
         if event.id <= self.position:
             return False
-        if event.type not in self.selection.types and not (self.one_job and event.type in _COURSE):
+        if event.type not in self.selection.types and not (self.one_job and event.type in COURSE):
             return False
         return not (
             self.version and event.type in ("status", "step") and event.job["version"] <= self.version

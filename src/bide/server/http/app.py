@@ -61,6 +61,7 @@ class HttpApp:
             *queues.OPERATIONS,
             *self.health.operations,
             *self.metrics.operations,
+            *websocket.OPERATIONS,
             *problems.OPERATIONS,
             *ui.OPERATIONS,
         ]
@@ -97,8 +98,7 @@ class HttpApp:
         except Exception as error:
             response = request.problem_response(_unexpected(request, error))
         if self._origins and (origin := cors.allowed_origin(request)) is not None:
-            # A new list: responses may share theirs.
-            response.headers = [*response.headers, *cors.cors_headers(origin)]
+            response.headers += cors.cors_headers(origin)
             if response.stream is not None:
                 send = cors.with_cors_headers(send, origin)
         if response.stream is not None:
@@ -127,10 +127,15 @@ class HttpApp:
         request = HttpRequest(self._components, scope, receive, self.root_path)
         try:
             self._check(request)
-            raise NotFound(f"no WebSocket at {request.path[:200]!r}")
+            if self._find(request, "GET") is not websocket.get_without_upgrade:
+                raise NotFound(
+                    f"{request.path[:200]!r} is no WebSocket; {request.base}{websocket.PATH} is"
+                )
+            websocket.check_handshake(request)
         except Problem as problem:
-            response = request.problem_response(problem)
-        await websocket.deny(response, scope, send)
+            await websocket.deny(request.problem_response(problem), scope, send)
+        else:
+            await websocket.EventSocket(request, send).run()
 
 
 def _unexpected(request: HttpRequest, error: Exception) -> Problem:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ from bide.core.wire.events import (
     render_sse,
 )
 from bide.core.wire.http import MAX_HOLD, is_job_id, read_prefer
-from bide.server.events.broadcaster import Broadcaster, EventSubscription
+from bide.server.events.broadcaster import COURSE, Broadcaster, EventSubscription
 from bide.server.events.selection import EventSelection
 from bide.server.http.continuation import finish
 from bide.server.http.queues import known_queues
@@ -83,31 +83,34 @@ async def of_job(request: HttpRequest) -> Response:
     job_id = request.args[0]
     job = await find(request.components, job_id)
     selection = EventSelection(
-        request.tenant, jobs=frozenset({job.id}), types=_types(request, ALL_TYPES)
+        request.tenant, jobs=frozenset({job.id}), types=_types(request.query.get("type", ()), ALL_TYPES)
     )
     return await _respond(request, selection, JobView(request, job))
 
 
 async def of_all(request: HttpRequest) -> Response:
-    ids = request.query.get("id", [])
+    return await _respond(request, read_selection(request.tenant, request.query), None)
+
+
+def read_selection(tenant: str, fields: Mapping[str, Sequence[str]]) -> EventSelection:
+    """Read the parameters of a filter. Raises InvalidInput."""
+    ids = fields.get("id", ())
     if len(ids) > MAX_IDS:
         raise wrong_parameter("id", f"{len(ids)} ids; at most {MAX_IDS} are allowed per request")
     for job_id in ids:
         if not is_job_id(job_id):
             raise wrong_parameter("id", f"{job_id[:50]!r} is not the id of a job")
-    selection = EventSelection(
-        request.tenant,
+    return EventSelection(
+        tenant,
         frozenset(ids),
-        frozenset(request.query.get("kind", ())),
-        frozenset(request.query.get("queue", ())),
-        frozenset(map(_label, request.query.get("label", ()))),
-        _types(request, ALL_TYPES - {"output"}),
+        frozenset(fields.get("kind", ())),
+        frozenset(fields.get("queue", ())),
+        frozenset(map(_label, fields.get("label", ()))),
+        _types(fields.get("type", ()), ALL_TYPES - {"output"}),
     )
-    return await _respond(request, selection, None)
 
 
-def _types(request: HttpRequest, default: frozenset[str]) -> frozenset[str]:
-    values = request.query.get("type", ())
+def _types(values: Sequence[str], default: frozenset[str]) -> frozenset[str]:
     names = {name.strip(" ") for value in values for name in value.split(",")} - {""}
     if unknown := names - ALL_TYPES:
         detail = f"unknown: {', '.join(sorted(unknown))[:100]}; use {', '.join(sorted(ALL_TYPES))}"
@@ -150,15 +153,14 @@ def wants_stream(accept: str | None) -> bool:
 async def _respond(request: HttpRequest, selection: EventSelection, view: JobView | None) -> Response:
     broadcaster = request.components.events
     cursor = _cursor(request)
-    position = None if cursor is None else await _position(broadcaster, selection, cursor, view)
+    position = None if cursor is None else await find_position(broadcaster, selection, cursor, view)
     if not wants_stream(request.header(b"accept")):
         return await _page(request, selection, view, cursor, position)
     over = False  # the caller has seen the terminal event
     if view is not None and view.job.status.terminal and position is not None:
-        rest = selection.in_log(position, None, 1)
-        if not (await broadcaster.read(rest)).events:
+        if not await follows(broadcaster, selection, position):
             return Response(204, _NO_STORE)
-        over = not (await broadcaster.read(replace(rest, types=("status", "deleted")))).events
+        over = not await follows(broadcaster, selection, position, COURSE)
     if request.scope["method"] == "HEAD":
         return Response(200, _SSE)
     if broadcaster.closed:
@@ -171,7 +173,7 @@ async def _respond(request: HttpRequest, selection: EventSelection, view: JobVie
     return Response(200, _SSE, stream=stream)
 
 
-async def _position(
+async def find_position(
     broadcaster: Broadcaster, selection: EventSelection, cursor: EventCursor, view: JobView | None
 ) -> int | None:
     """The number after which the caller continues; None if the cursor cannot be continued."""
@@ -183,10 +185,18 @@ async def _position(
     return cursor.number
 
 
+async def follows(
+    broadcaster: Broadcaster, selection: EventSelection, position: int, types: tuple[str, ...] = ()
+) -> bool:
+    """Whether the log has later events of the selected jobs, of these types."""
+    rest = replace(selection.in_log(position, None, 1), types=types)
+    return bool((await broadcaster.read(rest)).events)
+
+
 # --- snapshots
 
 
-async def _snapshot(request: HttpRequest, view: JobView | None) -> bytes:
+async def make_snapshot(request: HttpRequest, view: JobView | None) -> bytes:
     """What a listener needs to know before it gets events: the job, or the counts of all queues."""
     if view is not None:
         return view.body()
@@ -199,7 +209,7 @@ async def _reset_event(request: HttpRequest, view: JobView | None, cursor: Event
         job_id=None if view is None else view.job.id,
         type="reset",
         at=render_instant(request.components.store.now()),
-        job=msgspec.json.decode(await _snapshot(request, view)),
+        job=msgspec.json.decode(await make_snapshot(request, view)),
     )
 
 
@@ -411,7 +421,7 @@ class EventStream:
             self._view = await _again(self._request, self._view)
             assert self._view is not None
         subscription.begin(here.number, 0 if self._view is None else self._view.job.version)
-        snapshot = await _snapshot(self._request, self._view)
+        snapshot = await make_snapshot(self._request, self._view)
         await self._part(
             self._take_retry() + render_sse("reset" if reset else "snapshot", snapshot, here)
         )

@@ -54,7 +54,7 @@ _ABOUT = (
     "Long-running jobs over HTTP. Submit a job, then poll its status at the interval of `Retry-After`, or long-poll "
     "with `Prefer: wait=N`. HEAD works wherever GET does. Every error response is `application/problem+json`; its "
     "`type` is a URL that explains the problem and its remedy. Resumable uploads at `/files` follow tus 1.0, which has "
-    "its own specification."
+    "its own specification, and `/ws` is a WebSocket for events."
 )
 
 

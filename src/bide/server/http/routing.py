@@ -95,7 +95,9 @@ class Router:
             if operation.method == "GET":
                 node.methods["HEAD"] = entry
 
-    def find(self, request: HttpRequest) -> Handler:
+    def find(self, request: HttpRequest, method: str | None = None) -> Handler:
+        """Return the handler of a request, or of its path and `method`. Raise a Problem if there is none."""
+        method = method or request.scope["method"]
         node, path = self._root, request.path
         if path and not path.startswith("/"):  # `*`
             raise self._not_found(request)
@@ -107,14 +109,13 @@ class Router:
                     raise self._not_found(request)
                 request.args.append(segment)
             node = following
-        entry = node.methods.get(request.scope["method"])
+        entry = node.methods.get(method)
         if entry is None:
             if not node.methods:
                 raise self._not_found(request)
             allowed = ", ".join(sorted(node.methods))
-            method = request.scope["method"][:50]
             raise MethodNotAllowed(
-                f"{request.path[:200]!r} does not support {method}; use {allowed}",
+                f"{request.path[:200]!r} does not support {method[:50]}; use {allowed}",
                 headers={"Allow": allowed},
             )
         handler, known = entry
