@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("bide.cli.admin:doctor", "Check this installation."),
     "list": ("bide.cli.jobs:list_jobs", "List jobs, newest first."),
     "log": ("bide.cli.jobs:show_log", "Print the log of a job."),
+    "events": ("bide.cli.events:show_events", "Print events: of one job, or of all jobs."),
     "migrate": ("bide.cli.admin:migrate", "Update the schema of the store."),
     "queue": ("bide.cli.queue:queue", "List, pause and resume queues."),
     "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by status and kind."),

@@ -169,6 +169,16 @@ class Account:
         poller = await self.open()
         return await poller.sender.open(call)
 
+    async def open_with_retries(self, call: Call) -> Download:
+        """As `open_download`, until the API answers."""
+        return await Retrying(self._fetch_policy, self._timing, self._rng).run(
+            lambda: self.open_download(call)
+        )
+
+    async def pause(self, seconds: float | None) -> None:
+        """Wait before a connection is opened again: `seconds`, or about two."""
+        await self._timing.sleep(self._rng.uniform(1.0, 3.0) if seconds is None else seconds)
+
     async def open_ledger(self) -> None:
         """Open the ledger of the options. `open` does this, too."""
         ledger = self.options.get("ledger")

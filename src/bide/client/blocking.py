@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from bide.client.apis import Api
 from bide.client.client import AsyncClient
+from bide.client.events import JobEvent, JobOutput
 from bide.client.job import JobHandle, as_completed, bars
 from bide.client.options import ClientOptions, OnChange, Timeout, WaitOptions
 from bide.client.service import PAGE, Jobs, Records
@@ -133,6 +134,10 @@ class BlockingJob:
 
     def status(self) -> JobStatus:
         return self._loop.run(self._handle.status())
+
+    def stream(self, after: str | None = None) -> Iterator[JobOutput]:
+        """Yield what the handler emits: see JobHandle.stream."""
+        return self._loop.drain(self._handle.stream(after))
 
     def result(
         self,
@@ -259,6 +264,31 @@ class Client:
     ) -> Iterator[dict[str, Any]]:
         """Yield the lines of a job's log: see AsyncClient.log."""
         return self._loop.drain(self._client.log(job_id, level=level, follow=follow))
+
+    def events(
+        self,
+        job: str | BlockingJob | None = None,
+        *,
+        after: str | None = None,
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        label: tuple[str, str] | None = None,
+        type: str | Sequence[str] = (),
+        follow: bool = True,
+    ) -> Iterator[JobEvent]:
+        """Yield events of a job or of all jobs: see AsyncClient.events."""
+        job_id = job.id if isinstance(job, BlockingJob) else job
+        return self._loop.drain(
+            self._client.events(
+                job_id,
+                after=after,
+                kind=kind,
+                queue=queue,
+                label=label,
+                type=type,
+                follow=follow,
+            )
+        )
 
     def cancel(self, job_id: str) -> JobStatus:
         return self._loop.run(self._client.cancel(job_id))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bide.client.account import Account
 from bide.client.apis import Ref
+from bide.client.events import JobOutput, read_output
 from bide.client.job_state import JobState
 from bide.client.options import OnChange, Timeout
 from bide.core.errors import BideError, JobFailed, WaitTimeout
@@ -73,6 +74,12 @@ class JobHandle:
     def cancelling(self) -> bool:
         """Whether the service has accepted a cancel of this handle."""
         return self._state.cancelling
+
+    def stream(self, after: str | None = None) -> AsyncGenerator[JobOutput]:
+        """Yield what the handler emits (`ctx.emit`), from the first chunk or after the chunk with this id, until the job
+        has ended. An interrupted stream is resumed.
+        """
+        return read_output(self._account, self.id, after)
 
     async def status(self) -> JobStatus:
         """The current status: one request, cheap if nothing has changed.

@@ -12,6 +12,7 @@ import msgspec
 from bide.client.account import Account
 from bide.client.apis import Answer
 from bide.client.apis.bide import BideApi
+from bide.client.events import EventReader, JobEvent
 from bide.client.http.service import ServiceRequests
 from bide.client.job import JobHandle
 from bide.client.ledger.outbox import outbox_of
@@ -99,6 +100,32 @@ class ServiceOperations:
             if page["ended"] or not (follow or page["log"]):
                 return
             after, hold = page["next"], LOG_HOLD if follow else 0.0
+
+    def events(
+        self,
+        job: str | JobHandle | None = None,
+        *,
+        after: str | None = None,
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        label: tuple[str, str] | None = None,
+        type: str | Sequence[str] = (),
+        follow: bool = True,
+    ) -> AsyncGenerator[JobEvent]:
+        """Yield the events of a job until it has ended, or those of all jobs that match the filters. The first event is a
+        `snapshot`; with `after`, the id of an event, the events after it follow. An interrupted stream is resumed. With
+        `follow=False` the iterator ends after the events that the service has now.
+        """
+        several = {"kind": kind, "queue": queue, "type": type}
+        params = [
+            (name, one)
+            for name, given in several.items()
+            for one in ([given] if isinstance(given, str) else given)
+        ]
+        if label is not None:
+            params.append(("label", ":".join(label)))
+        job_id = job.id if isinstance(job, JobHandle) else job
+        return EventReader(self._account, job_id, params, after).events(follow)
 
     async def queues(self) -> Records:
         return _records(await self._request("list queues", "GET", "/queues"), "queues")

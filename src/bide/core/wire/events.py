@@ -147,3 +147,50 @@ def render_sse(name: str, data: bytes, cursor: EventCursor | None = None) -> byt
     """A Server-Sent Event. `data` is JSON, which has no line breaks."""
     id_ = b"" if cursor is None else b"id: %b\n" % str(cursor).encode()
     return b"event: %b\n%bdata: %b\n\n" % (name.encode(), id_, data)
+
+
+class ServerSentEvent(msgspec.Struct, frozen=True):
+    """An event of a stream, as it was received. `retry` is in milliseconds."""
+
+    type: str
+    data: str
+    id: str | None = None
+    retry: int | None = None
+
+
+class SseDecoder:
+    """Decodes the bytes of an event stream, in parts of any size. Comments are skipped."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[str, str] = {}
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
+        found: list[ServerSentEvent] = []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for raw in lines:
+            line = raw.decode("utf-8", "replace").removesuffix("\r")
+            if not line:
+                found += self._take()
+                continue
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                self._data.append(value)
+            else:  # the name of a comment is empty
+                self._fields[name] = value
+        return found
+
+    def _take(self) -> list[ServerSentEvent]:
+        fields, self._fields = self._fields, {}
+        data, self._data = self._data, []
+        if not data:
+            return []
+        retry = fields.get("retry", "")
+        milliseconds = int(retry) if retry.isascii() and retry.isdigit() and len(retry) < 8 else None
+        return [
+            ServerSentEvent(
+                fields.get("event", "message"), "\n".join(data), fields.get("id"), milliseconds
+            )
+        ]

@@ -88,6 +88,13 @@ async def of_job(request: HttpRequest) -> Response:
     return await _respond(request, selection, JobView(request, job))
 
 
+async def output(request: HttpRequest) -> Response:
+    """The output stream of a job. Without a cursor it begins with the first chunk."""
+    job = await find(request.components, request.args[0])
+    selection = EventSelection(request.tenant, jobs=frozenset({job.id}), types=frozenset({"output"}))
+    return await _respond(request, selection, JobView(request, job), begin=0)
+
+
 async def of_all(request: HttpRequest) -> Response:
     return await _respond(request, read_selection(request.tenant, request.query), None)
 
@@ -150,10 +157,18 @@ def wants_stream(accept: str | None) -> bool:
     )
 
 
-async def _respond(request: HttpRequest, selection: EventSelection, view: JobView | None) -> Response:
+async def _respond(
+    request: HttpRequest,
+    selection: EventSelection,
+    view: JobView | None,
+    begin: int | None = None,
+) -> Response:
+    """`begin` is the position of a stream without a cursor; None: it begins with a snapshot."""
     broadcaster = request.components.events
     cursor = _cursor(request)
-    position = None if cursor is None else await find_position(broadcaster, selection, cursor, view)
+    position = begin
+    if cursor is not None:
+        position = await find_position(broadcaster, selection, cursor, view)
     if not wants_stream(request.header(b"accept")):
         return await _page(request, selection, view, cursor, position)
     over = False  # the caller has seen the terminal event
@@ -540,6 +555,28 @@ OPERATIONS = [
         ),
         problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable),
         example="-N $BASE/jobs/JOB_ID/events -H 'Accept: text/event-stream'",
+    ),
+    HttpOperation(
+        "GET",
+        "/jobs/{jobId}/stream",
+        output,
+        "getJobOutput",
+        "Get the output stream of a job",
+        "events",
+        description="What the handler has emitted with `ctx.emit`: `output` is the data, `generation` changes when another "
+        "attempt begins, and `index` is the number of the chunk in it. As a stream or in pages, like the events of the job; "
+        "without a cursor from the first chunk on.",
+        parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER),
+        responses=(
+            *_RESPONSES,
+            ResponseSpec(
+                204,
+                "The job has ended, and no output follows the cursor of the stream.",
+                headers=("Cache-Control", "Vary"),
+            ),
+        ),
+        problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable),
+        example="-N $BASE/jobs/JOB_ID/stream -H 'Accept: text/event-stream'",
     ),
     HttpOperation(
         "GET",

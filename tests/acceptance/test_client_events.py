@@ -1,0 +1,147 @@
+"""`client.events`, `job.stream` and `bide events` with a real service, whose connections are reset and which is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bide.client.blocking import Client
+from tests.servers.relay import Relay
+from tests.servers.service import ServiceProcess
+from tests.terminal import BIDE
+
+TASKS = """
+import os, time
+from bide import App, Context
+
+app = App()
+
+@app.job()
+def writes(ctx: Context, folder: str) -> int:
+    ctx.log("begin")
+    for number in range(40):
+        ctx.emit({"number": number})
+        while number == 20 and not os.path.exists(folder + "/go"):
+            time.sleep(0.01)
+    return 40
+
+@app.job()
+def short() -> None: ...
+"""
+CHUNKS = [{"number": number} for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("events")
+    (folder / "tasks.py").write_text(TASKS)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    service = ServiceProcess(folder, "tasks:app", workers=1, env={"PYTHONPATH": path})
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def bide(service: ServiceProcess, *args: str) -> list[str]:
+    env = {**os.environ, "BIDE_URL": service.url}
+    done = subprocess.run(
+        [*BIDE, *args], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_events_and_output_are_read_once_and_in_order_over_resets(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    relay = Relay(service.port)
+    with Client(f"http://127.0.0.1:{relay.port}") as client:
+        job = client.submit("writes", {"folder": str(tmp_path)})
+        seen: list[str] = []
+        output = []
+        for event in client.events(job):
+            seen.append(event.id or "")
+            if event.type == "output":
+                output.append(event.job["output"])
+                if event.job["index"] == 20:
+                    relay.reset()
+                    (tmp_path / "go").touch()
+        assert output == CHUNKS
+        numbers = [int(cursor.partition("-")[2]) for cursor in seen if cursor]
+        assert numbers == sorted(set(numbers))
+        assert event.job["status"] == "DONE"
+        # A late reader gets everything, and continues after any chunk.
+        chunks = list(job.stream())
+        assert [chunk.data for chunk in chunks] == CHUNKS
+        assert {(chunk.generation, chunk.index) for chunk in chunks} == {(1, n) for n in range(40)}
+        assert [chunk.data for chunk in job.stream(after=chunks[29].id)] == CHUNKS[30:]
+        assert list(job.stream(after=chunks[-1].id)) == []
+    relay.end()
+
+
+def test_a_stream_continues_after_the_service_was_killed(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    with Client(service.url) as client:
+        job = client.submit("writes", {"folder": str(tmp_path)})
+        chunks = []
+        restart: threading.Thread | None = None
+
+        def begin_again() -> None:
+            service.kill()
+            service.start()
+            (tmp_path / "go").touch()
+
+        for chunk in job.stream():
+            chunks.append(chunk)
+            if restart is None and chunk.index == 20:
+                restart = threading.Thread(target=begin_again)
+                restart.start()
+        assert restart is not None
+        restart.join()
+    # The lost attempt has emitted its first chunks, and the next one all of them.
+    first = [chunk.data for chunk in chunks if chunk.generation == 1]
+    assert first == CHUNKS[:21]
+    assert [chunk.data for chunk in chunks if chunk.generation == 2] == CHUNKS
+    assert len({chunk.id for chunk in chunks}) == len(chunks)
+
+
+def test_the_command_line_prints_events(service: ServiceProcess, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    with Client(service.url) as client:
+        job = client.submit("writes", {"folder": str(tmp_path)})
+        job.result(timeout=30)
+        other = client.submit("short")
+        other.result(timeout=30)
+    lines = bide(service, "events", job.id)
+    assert any(line.endswith("log      INFO begin") for line in lines)
+    assert lines[-1].endswith("status   DONE")
+    documents = [json.loads(line) for line in bide(service, "events", job.id, "--json", "--follow")]
+    assert documents[0]["type"] == "snapshot" and documents[0]["job"]["status"] == "DONE"
+    of_short = [json.loads(line) for line in bide(service, "events", "--kind", "short", "--json")]
+    assert [event["job"]["status"] for event in of_short] == ["PENDING", "PROCESSING", "DONE"]
+    assert {event["jobId"] for event in of_short} == {other.id}
+    after = of_short[1]["id"]
+    (last,) = bide(service, "events", "--kind", "short", "--after", after)
+    assert last.startswith(of_short[2]["id"])
+
+
+def test_mistakes_are_explained(service: ServiceProcess) -> None:
+    env = {**os.environ, "BIDE_URL": service.url}
+    for args, text in (
+        (["events", "--after", "yesterday"], "is not the id of an event"),
+        (["events", "0" * 26, "--kind", "x"], "leave out the id"),
+    ):
+        done = subprocess.run(
+            [*BIDE, *args], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode != 0
+        assert text in done.stderr
