@@ -15,7 +15,8 @@
 
 In what is compared, `...` or `…` stands for anything in a line, a line of only that for any lines, and a job id, an
 instant and a run of spaces for any other. `bide serve`, `bide worker`, `celery -A`, `uvicorn`, `python lms.py`,
-`python shop.py` and `python -m bide.lab.vendor` run in the background until the page ends or serves anew.
+`python shop.py`, `python -m http.server` and `python -m bide.lab.vendor` run in the background until the page ends or
+serves anew.
 """
 
 from __future__ import annotations

@@ -18,7 +18,10 @@ from tests.docs.pages import LANGUAGES, ROOT, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell
 from tests.servers.ports import free_port
 
-OTHERS = ("uvicorn", "python lms.py", "python shop.py", "python -m bide.lab.vendor")
+OTHERS = (
+    *("uvicorn", "python lms.py", "python shop.py"),
+    *("python -m bide.lab.vendor", "python -m http.server"),
+)
 SERVERS = ("bide serve", *OTHERS, "bide worker", "celery -A")
 WORKERS = ("bide worker", "celery -A")
 # These commands would change the machine that runs the tests. NOT_RUN names the pages with them.

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.servers.ports import free_port
+from tests.waiting import until
 
 SITE = """
 import os
@@ -82,13 +82,13 @@ class Site:
             return 0, None
 
     def until(self, wanted: Callable[[], Any]) -> Any:
-        """Repeats until the result is true: each connection goes to any of the workers."""
-        end = time.monotonic() + 60
-        while not (found := wanted()):
-            text = self.log.read_text()
-            assert self.process.poll() is None and time.monotonic() < end, text
-            time.sleep(0.02)
-        return found
+        """Repeat until the result is true: each connection goes to any of the workers."""
+
+        def look() -> Any:
+            assert self.process.poll() is None, self.log.read_text()
+            return wanted()
+
+        return until(look, f"see {self.log}", timeout=60)
 
     def holder(self) -> int:
         """The worker that runs the service."""

@@ -10,7 +10,19 @@ from tests.simulation.faults import MODES, Faults, Mode
 from tests.simulation.world import Database, Deed, World
 
 PAUSES = (0.0, 0.001, 0.05, 0.3, 2.0, 15.0)
-CALLERS = (*KINDS, *KINDS, "upload", "upload", "tus", "cancel", "rerun", "delete", "pause")
+CALLERS = (
+    *KINDS,
+    *KINDS,
+    "upload",
+    "upload",
+    "tus",
+    "chunked",
+    "presigned",
+    "cancel",
+    "rerun",
+    "delete",
+    "pause",
+)
 TROUBLE = ("kill", "freeze", "thaw", "stop", "sleep", "cut", "cut", "fault", "fault", "fault", "outage")
 STANDBY = ("replicate", "replicate", "promote")
 # Uses every operation of a service with its store within a few seconds, deterministically.
@@ -20,6 +32,8 @@ TOUR: tuple[Deed, ...] = (
     ("relay", 4, 0.0),
     ("lonely", 3, 0.3),
     ("tus", 6, 0.3),
+    ("chunked", 7, 0.3),
+    ("presigned", 9, 0.3),
     ("steps", 1, 0.3),
     ("maker", 5, 0.0),
     ("once", 1, 0.0),

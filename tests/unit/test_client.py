@@ -197,7 +197,6 @@ async def test_a_broken_download_goes_on_where_it_ended(service: FakeService, tm
         response = web.StreamResponse(headers={"Content-Length": str(len(content))})
         await response.prepare(request)
         await response.write(content[:300_000])
-        await asyncio.sleep(0.05)
         assert request.transport is not None
         request.transport.close()
         return response

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -55,7 +54,6 @@ def breaks(data: bytes, **headers: str) -> Reply:
         response = web.StreamResponse(headers={"Content-Length": str(len(DATA)), **headers})
         await response.prepare(request)
         await response.write(data)
-        await asyncio.sleep(0.05)
         assert request.transport is not None
         request.transport.close()
         return response

@@ -14,9 +14,11 @@ import pytest
 from bide.server.config import HttpConfig
 from bide.service.backends import loop_factory
 from bide.service.httpd import connection
+from bide.service.httpd import server as httpd_server
 from bide.service.httpd.connection import ConnectionLimits, HttpConnection
 from bide.service.httpd.request_cycle import HIGH_WATER, RequestCycle, WriteBuffer, begin
 from bide.service.httpd.server import HttpServer, bind
+from tests.waiting import eventually
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -224,16 +226,13 @@ async def test_an_application_that_fails_or_does_not_respond(caplog: pytest.LogC
 
 
 async def test_a_failure_names_its_own_request() -> None:
-    going = asyncio.Event()
-
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await going.wait()
+        pipeline = receive.__self__._connection._pipeline
+        await eventually(lambda: len(pipeline) == 1, "the second request was received")
         raise ValueError("odd")
 
     async with connected(app) as (reader, writer), asyncio.timeout(10):
         writer.write(GET.replace(b"/ ", b"/first ") + GET.replace(b"/ ", b"/second "))
-        await asyncio.sleep(0.05)
-        going.set()
         answer = await reader.read()
     assert b'"instance":"/first"' in answer and b"\r\ndate: " in answer
 
@@ -253,8 +252,10 @@ async def test_a_body_is_received_in_parts_and_reading_waits_for_the_application
     size = 20_000_000
     going = asyncio.Event()
     seen: list[int] = []
+    cycles: list[RequestCycle] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        cycles.append(receive.__self__)
         await going.wait()
         more = True
         while more:
@@ -266,7 +267,7 @@ async def test_a_body_is_received_in_parts_and_reading_waits_for_the_application
     async with connected(app) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size)
         writer.write(bytes(size))
-        await asyncio.sleep(0.2)
+        await eventually(lambda: bool(cycles) and cycles[0].buffered > HIGH_WATER)
         assert writer.transport.get_write_buffer_size() > 0, "the client has to wait"
         going.set()
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
@@ -277,13 +278,23 @@ async def test_a_long_response_before_the_end_of_the_body_is_sent_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The connection is aborted some time after the response, and not while it is sent."""
-    monkeypatch.setattr(connection, "LINGER", 0.1)
+    checks: list[None] = []
+    check = HttpServer._every_second
+
+    def counted(server: HttpServer) -> None:
+        checks.append(None)
+        check(server)
+
+    monkeypatch.setattr(HttpServer, "_every_second", counted)
+    monkeypatch.setattr(httpd_server, "SWEEP_EVERY", 0.05)
+    monkeypatch.setattr(connection, "LINGER", 0.01)
     size = 30_000_000
     head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
     async with connected(responding(bytes(size))) as (reader, writer), asyncio.timeout(20):
         writer.write(head + b"a")
         await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(2.5)  # at least two checks of the deadline
+        passed = len(checks)
+        await eventually(lambda: len(checks) >= passed + 2)
         assert len(await reader.read()) == size
 
 
@@ -304,15 +315,21 @@ async def test_tiny_chunks_of_a_body_are_joined() -> None:
 
     async with connected(app) as (reader, writer), asyncio.timeout(20):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-        while not cycles:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: cycles)
         writer.write(b"2\r\nab\r\n" * 10_000)
-        while cycles[0].buffered <= HIGH_WATER:  # of 20 000 bytes, so that their number counts too
-            await asyncio.sleep(0.001)
+        # Of 20 000 bytes, so that their number counts too.
+        await eventually(lambda: cycles[0].buffered > HIGH_WATER)
         assert len(cycles.pop()._chunks) <= 2
         writer.write(b"2710\r\n" + b"ab" * 5_000 + b"\r\n0\r\n\r\n")
         going.set()
         assert (await reader.readuntil(b"30000 15000")).startswith(b"HTTP/1.1 200")
+
+
+async def end_of_input(receive: Any) -> None:
+    """Wait until the connection knows that the client sends nothing more."""
+    cycle = receive.__self__
+    pipeline = cycle._connection._pipeline
+    await eventually(lambda: not (pipeline[-1] if pipeline else cycle).keep_alive)
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -322,7 +339,7 @@ async def test_a_client_that_sends_nothing_more_gets_its_responses(number: int) 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         received.set()
-        await asyncio.sleep(0.05)  # the end of the client's bytes is known before the response
+        await end_of_input(receive)  # it is known before the response
         await responding(b"ok")(scope, receive, send)
 
     async with connected(app) as (reader, writer), asyncio.timeout(10):
@@ -341,14 +358,13 @@ async def test_an_application_that_waits_for_the_client_learns_that_it_sends_not
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         received.append((await receive())["type"])
-        await asyncio.sleep(0.05)
+        await end_of_input(receive)
         received.append((await receive())["type"])
         done.set()
 
     async with connected(app) as (_, writer), asyncio.timeout(10):
         writer.write(GET)
-        while not received:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: received)
         writer.write_eof()
         await done.wait()
     assert received == ["http.request", "http.disconnect"]
@@ -366,8 +382,7 @@ async def test_receive_reports_a_client_that_disconnects() -> None:
 
     async with connected(app) as (_, writer):
         writer.write(GET)
-        while not received:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: received)
         writer.transport.abort()
         await asyncio.wait_for(done.wait(), 5)
     assert received == ["http.request", "http.disconnect"]

@@ -105,6 +105,12 @@ class Upload(msgspec.Struct, frozen=True):
         return bool(int(self.chunks, 16) >> number & 1)
 
     @property
+    def chunks_end(self) -> int:
+        """The offset after the last chunk that it has; 0 if it has none."""
+        count = int(self.chunks, 16).bit_length()
+        return 0 if count == 0 else (count - 1) * (self.chunk_size or 0) + self.chunk_length(count - 1)
+
+    @property
     def has_all_chunks(self) -> bool:
         return int(self.chunks, 16).bit_count() == self.chunk_count
 

@@ -273,6 +273,8 @@ export interface EventOptions {
   signal?: AbortSignal;
   /** For how many seconds a broken stream is reconnected; by default that of the client. */
   retryFor?: number;
+  /** Seconds without a byte after which the connection counts as broken; by default 45. */
+  silence?: number;
   /** Called when the stream is interrupted, with the seconds until the next try. */
   onInterrupt?: (error: BideError, pause: number) => void;
 }

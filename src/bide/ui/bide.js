@@ -666,7 +666,7 @@ async function sha256(blob) {
 // --- events
 
 /** Yields events until `end`. Each connection but the first continues after the last event. */
-async function* readEvents(client, path, { after, signal, retryFor, onInterrupt }) {
+async function* readEvents(client, path, { after, signal, retryFor, silence = SILENCE, onInterrupt }) {
   let cursor = after;
   let retry = 1;
   let since; // when the stream was last alive, while it is not
@@ -679,7 +679,7 @@ async function* readEvents(client, path, { after, signal, retryFor, onInterrupt 
       if (response.status === 204) return;
       const type = response.headers.get("Content-Type") ?? "";
       if (!type.startsWith("text/event-stream")) throw new Unreachable(`${path}: the response is ${type}, not events`);
-      for await (const frame of readFrames(response.body, signal)) {
+      for await (const frame of readFrames(response.body, signal, silence)) {
         failures = 0;
         since = undefined;
         retry = frame.retry ?? retry;
@@ -694,7 +694,7 @@ async function* readEvents(client, path, { after, signal, retryFor, onInterrupt 
       problem = error;
     }
     if (!mayRetry(problem, true)) throw problem;
-    if (now() - began > SILENCE) since = undefined;
+    if (now() - began > silence) since = undefined;
     since ??= now();
     const usual = retry * (0.5 + Math.random()); // so that the listeners of a restarted service do not return together
     const pause = Math.max(failures === 0 ? usual : backoff(failures, retry), problem.retryAfter ?? 0);
@@ -724,14 +724,14 @@ function eventOf({ event, id, data }) {
 }
 
 /** Parses a stream of server-sent events. Comments are yielded as empty frames: the connection is alive. */
-async function* readFrames(body, signal) {
+async function* readFrames(body, signal, silence) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let text = "";
   let frame = {};
   try {
     for (;;) {
-      const { done, value } = await readAlive(reader, signal);
+      const { done, value } = await readAlive(reader, signal, silence);
       if (done) return;
       text += decoder.decode(value, { stream: true });
       const lines = text.split(/\r\n|\n|\r(?!$)/); // a \r at the end may be half of a \r\n
@@ -758,10 +758,10 @@ function addField(frame, line) {
   else if (name === "retry" && /^\d+$/.test(value)) frame.retry = Number(value) / 1000;
 }
 
-async function readAlive(reader, signal) {
+async function readAlive(reader, signal, seconds) {
   const late = new AbortController();
-  const silence = sleep(SILENCE, late.signal).then(
-    () => Promise.reject(new Unreachable(`no byte of the stream for ${SILENCE} s`)),
+  const silence = sleep(seconds, late.signal).then(
+    () => Promise.reject(new Unreachable(`no byte of the stream for ${seconds} s`)),
     () => new Promise(() => {}),
   );
   try {
@@ -783,12 +783,13 @@ export function readRetryAfter(headers) {
     if (!text) continue;
     const number = readNumber(text);
     if (number !== undefined) return number * unit;
-    const at = Date.parse(text);
-    // Relative to the clock of the server: the one of this machine may be wrong.
-    if (!Number.isNaN(at)) return Math.max(0, (at - serverTime(headers)) / 1000);
+    const left = readInstant(text, headers);
+    if (left !== undefined) return left;
   }
   return undefined;
 }
+
+const PARTS = ["limit", "remaining", "reset"];
 
 /** The limits that a response states: quota and window of each, what remains, and seconds until it is reset. */
 export function readLimits(headers) {
@@ -804,17 +805,19 @@ export function readLimits(headers) {
   }
   if (found.length > 0) return found;
   const parts = Object.fromEntries([...(state ?? "").matchAll(/([a-z]+)\s*=\s*([\d.]+)/gi)].map(([, k, v]) => [k, v]));
-  const older = [["limit", "remaining", "reset"].map((part) => parts[part])];
-  for (const start of ["ratelimit-", "x-ratelimit-", "x-rate-limit-"]) {
-    older.push(["limit", "remaining", "reset"].map((part) => headers.get(start + part) ?? undefined));
-  }
-  older.push(["limit", "remaining", "reset"].map((part) => headers.get(`x-ratelimit-${part}-requests`) ?? undefined));
-  for (const [limit, left, reset] of older) {
+  const families = [
+    PARTS.map((part) => parts[part]),
+    ...["ratelimit-", "x-ratelimit-", "x-rate-limit-"].map((start) => PARTS.map((part) => headers.get(start + part))),
+    PARTS.map((part) => headers.get(`x-ratelimit-${part}-requests`)),
+  ];
+  for (const [limit, left, reset] of families) {
     const remaining = readNumber(left);
     if (remaining === undefined) continue;
-    const [item] = readItems(limit ?? "");
-    const window = readNumber(item?.params.w ?? item?.params.window) ?? policies[0]?.window;
-    return [{ quota: readNumber(item?.name), window, remaining, reset: readReset(reset, headers) }];
+    const items = readItems(limit ?? ""); // `60`, or `60, 60;w=60`
+    const quota = readNumber(items[0]?.name);
+    const stated = items.filter(({ name }) => readNumber(name) === quota).map(({ params }) => params.w ?? params.window);
+    const window = readNumber(stated.find((text) => text !== undefined)) ?? policies[0]?.window;
+    return [{ quota, window, remaining, reset: readReset(reset, headers) }];
   }
   return policies.filter(({ quota, window }) => quota && window);
 }
@@ -826,12 +829,17 @@ function readReset(text, headers) {
     const pieces = [...(text ?? "").matchAll(/([\d.]+)(ms|s|m|h|d)/g)];
     const units = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86400 };
     if (pieces.length > 0 && !/\d{4}/.test(text)) return pieces.reduce((sum, [, n, unit]) => sum + n * units[unit], 0);
-    const at = Date.parse(text ?? "");
-    return Number.isNaN(at) ? undefined : Math.max(0, (at - serverTime(headers)) / 1000);
+    return readInstant(text ?? "", headers);
   }
   if (number > 1e11) return Math.max(0, (number - serverTime(headers)) / 1000);
   if (number > 1e9) return Math.max(0, number - serverTime(headers) / 1000);
   return number > 604800 ? number / 1000 : number; // more than a week: milliseconds
+}
+
+/** Seconds until a date, by the clock of the server: the one of this machine may be wrong. */
+function readInstant(text, headers) {
+  const at = text.length < 10 ? NaN : Date.parse(text); // Date.parse reads "-1", too
+  return Number.isNaN(at) ? undefined : Math.max(0, (at - serverTime(headers)) / 1000);
 }
 
 function serverTime(headers) {
@@ -846,6 +854,7 @@ function readNumber(text) {
 
 /** The items of a structured field (RFC 9651) with their parameters. */
 function readItems(text) {
+  if (text.split('"').length % 2 === 0) return []; // a quote is not closed
   const items = text.slice(0, 1000).match(/(?:[^,"]|"(?:[^"\\]|\\.)*")+/g) ?? [];
   return items.map((item) => {
     const [name, ...rest] = item.match(/(?:[^;"]|"(?:[^"\\]|\\.)*")+/g) ?? [""];

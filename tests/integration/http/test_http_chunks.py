@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import os
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bide.core.errors import StorageUnavailable
 from bide.server.store import Filter
-from bide.server.upload_record import Upload
+from bide.server.upload_record import Upload, owner_of
 from bide.server.uploads.expiry import INTERRUPTED_AFTER
 from tests.integration.http.service import Reply, Service, scope
 
@@ -253,3 +253,28 @@ async def test_ways_are_not_mixed(service: Service) -> None:
     assert (await put(service, direct, 0, b"x")).status == 409
     assert (await service.call("GET", f"{direct}/chunks")).status == 409
     assert (await service.call("POST", f"{direct}/complete")).status == 200, "it is whole"
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["moved", "removed"])
+@pytest.mark.parametrize("last", [0, 5])
+async def test_a_record_that_has_gone_back_gives_no_file_with_a_hole(
+    service: Service, last: int, removed: bool
+) -> None:
+    """After a lossy failover the record lacks the last chunk, and the others have left the staging folder."""
+    place = (await begin(service)).headers["location"]
+    upload_id = place.rpartition("/")[2]
+    for number in set(range(6)) - {last}:
+        assert (await put(service, place, number)).status == 204
+    before = await service.store.upload(upload_id)
+    assert isinstance(before, Upload)
+    assert (await put(service, place, last)).status == 200
+    await cast(Any, service.store)._writer.submit(lambda tx: tx.put_upload(before))
+    if removed:
+        await service.blobs.remove(owner_of(upload_id))
+        gone = await put(service, place, last)
+        assert (gone.status, gone.json()["code"]) == (410, "gone")
+        return
+    assert (await service.call("GET", f"{place}/chunks")).json()["missing"] == [last]
+    *_, done = await asyncio.gather(*(put(service, place, last) for _ in range(3)))
+    assert (done.status, done.json()["sha256"]) == (200, SHA256), done.body
+    assert (await service.call("GET", place.replace("uploads", "files"))).body == CONTENT

@@ -175,3 +175,21 @@ async def test_a_websocket_of_an_untrusted_host_is_refused(service: Service) -> 
     start, body = await handshake(service, "/nothing", evil)
     assert (start["status"], json.loads(body["body"])["code"]) == (400, "untrusted-host")
     assert (await handshake(service, "/nothing", {}))[0]["status"] == 400
+
+
+async def test_headers_for_an_origin_do_not_stay(tmp_path: Path) -> None:
+    """Streams share their list of headers, and browsers reject a repeated Access-Control-Allow-Origin."""
+    origin = "https://shop.example"
+    async with service_with(tmp_path, origins=(origin,)).opened() as service:
+        for _ in range(2):
+            reply = await service.call(
+                "HEAD",
+                "/events",
+                headers={"Origin": origin, "Accept": "text/event-stream", "Host": HOST},
+            )
+            assert reply.status == 200
+            assert reply.headers["access-control-allow-origin"] == origin
+        other = await service.call(
+            "HEAD", "/events", headers={"Accept": "text/event-stream", "Host": HOST}
+        )
+        assert "access-control-allow-origin" not in other.headers

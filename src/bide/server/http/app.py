@@ -98,7 +98,8 @@ class HttpApp:
         except Exception as error:
             response = request.problem_response(_unexpected(request, error))
         if self._origins and (origin := cors.allowed_origin(request)) is not None:
-            response.headers += cors.cors_headers(origin)
+            # A new list: responses may share theirs.
+            response.headers = [*response.headers, *cors.cors_headers(origin)]
             if response.stream is not None:
                 send = cors.with_cors_headers(send, origin)
         if response.stream is not None:

@@ -5,6 +5,7 @@
 3. The request with the last missing chunk finishes the upload. The record of that chunk says that the upload is complete, so
    the upkeep finishes it if the service fails in between.
 4. A thread computes the checksum of the chunks that are on disk without a gap.
+5. A chunk is written only if the recorded ones are in the same file, so that no file has a hole.
 """
 
 from __future__ import annotations
@@ -56,18 +57,30 @@ class ChunkedUploads:
             if upload.has_chunk(number):
                 async for _ in body:
                     pass
+            elif (found := await self._recovered(upload)).status is UploadStatus.DONE:
+                upload = found
             else:
                 charge = self._quota.charge_chunk(upload_id, number)
                 await self._write(upload, number, body, length, charge)
                 upload = await self._lifecycle.record(upload, chunk=number)
                 charge.commit(length)
                 self._quota.release(upload_id, number)
-        if upload.has_all_chunks:
+        if upload.has_all_chunks or upload.status is UploadStatus.DONE:
             return await self.complete(upload_id)
         if number == 0 and length >= HEAD:
             await self._lifecycle.check_head(upload)
         self._hash(upload)
         return upload
+
+    async def _recovered(self, upload: Upload) -> Upload:
+        """Checks that the recorded chunks are on disk. After a lossy failover of the database they may have left the staging
+        folder with a complete upload; a new file there would have a hole.
+        """
+        end = upload.chunks_end
+        if end == 0 or await self._staging.has(upload.id, end):
+            return upload
+        missing = replace(upload, received=end)
+        return await self._lifecycle.complete_once(upload.id, lambda: self._lifecycle.recovered(missing))
 
     async def _write(
         self, upload: Upload, number: int, body: AsyncIterator[bytes], length: int, charge: Charge

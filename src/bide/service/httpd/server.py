@@ -18,6 +18,9 @@ log = logging.getLogger("bide")
 
 BACKLOG = 2048
 OTHER_FILES = 400  # file descriptors besides connections: children, store, downloads
+SWEEP_EVERY = (
+    1.0  # seconds between two checks of the deadlines of connections; also the resolution of `Date`
+)
 SHUTDOWN_TIMEOUT = 3.0  # seconds that a stop waits for responses before it aborts connections
 
 
@@ -77,7 +80,7 @@ class HttpServer:
     def _every_second(self) -> None:
         connections = self._connections
         connections.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
-        self._timer = connections.loop.call_later(1.0, self._every_second)
+        self._timer = connections.loop.call_later(SWEEP_EVERY, self._every_second)
         connections.sweep()
 
     async def stop(self) -> None:
