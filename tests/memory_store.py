@@ -24,6 +24,8 @@ from bide.server.store import (
     OnReset,
     OnWork,
     QueueState,
+    Term,
+    rank_of,
 )
 from bide.server.store.transaction import (
     LASTING,
@@ -46,6 +48,7 @@ class Tables:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}  # in the order of submission
         self.inputs: dict[str, tuple[bytes, tuple[InputFile, ...]]] = {}
+        self.search: dict[str, tuple[tuple[str, str], ...]] = {}
         self.steps: dict[tuple[str, str], msgspec.Raw] = {}
         # Fingerprint, job, when it was used or its job ended.
         self.keys: dict[Key, tuple[bytes, str, float]] = {}
@@ -159,6 +162,7 @@ class MemoryTransaction(Transaction):
                 raise KeyError(f"job {new.job.id} exists already")
             tables.jobs[new.job.id] = new.job
             tables.inputs[new.job.id] = (new.input, new.files)
+            tables.search[new.job.id] = new.search
         tables.uploads.update((upload.id, upload) for upload in changes.uploads)
         for upload_id in changes.removed_uploads:
             tables.uploads.pop(upload_id, None)
@@ -219,15 +223,38 @@ class MemoryStore(TransactionalStore):
     async def find(self, filter: Filter) -> list[Job]:
         def matches(job: Job) -> bool:
             return (
-                (not filter.status or job.status in filter.status)
+                filter.tenant in (None, job.tenant)
+                and (not filter.status or job.status in filter.status)
                 and filter.kind in (None, job.kind)
                 and filter.queue in (None, job.queue)
-                and (filter.label is None or filter.label in job.labels.items())
-                and (filter.before is None or job.id < filter.before)
+                and filter.code in (None, job.error and job.error.code)
+                and (filter.first or "") <= job.id < (filter.end or "~")
+                and all(self._has(job, term) for term in filter.terms)
             )
 
+        def place(job: Job) -> tuple[float, str]:
+            return (rank_of(job) or 0.0 if filter.order == "longest" else 0.0, job.id)
+
         found = [job for job in self._tables.jobs.values() if matches(job)]
-        return sorted(found, key=lambda job: job.id, reverse=True)[: filter.limit]
+        if filter.order == "longest":
+            found = [job for job in found if rank_of(job) is not None]
+        found.sort(key=place, reverse=filter.order != "oldest")
+        if filter.after is not None:
+            last = (filter.after.rank or 0.0, filter.after.id)
+            found = [
+                job
+                for job in found
+                if (place(job) > last if filter.order == "oldest" else place(job) < last)
+            ]
+        return found[: filter.limit]
+
+    def _has(self, job: Job, term: Term) -> bool:
+        if not term.field:
+            return term.value in job.labels.values() or job.id.startswith(term.value.upper())
+        if term.field == "step":
+            return term.value in [step.name for step in job.steps]
+        labels = [(f"label.{name}", value) for name, value in job.labels.items()]
+        return (term.field, term.value) in (*labels, *self._tables.search[job.id])
 
     async def read_log(self, filter: EventFilter) -> LogPage:
         def matches(event: Event) -> bool:

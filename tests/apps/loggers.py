@@ -101,6 +101,14 @@ def breaks(ctx: Context) -> None:
     ctx.step("count", _count)
 
 
+@app.job(secret=["input.token"])
+def leaks(ctx: Context, token: str) -> None:
+    logger.info("the token is %s", token)
+    ctx.log("again", where={token: [token]})
+    ctx.progress(message=f"with {token}")
+    raise ValueError(f"bad token {token}")
+
+
 @app.job()
 def refuses(ctx: Context, caused: bool) -> None:
     try:

@@ -175,7 +175,7 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
     described = codes(section(page("python"), heading))
     # What the rest of bide uses, and users need not.
     inner = {
-        App: {"kind", "queues", "check"},
+        App: {"kind", "queues", "check", "shown_input"},
         Context: {
             "fetch",
             "flush",
@@ -183,6 +183,7 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
             "failed_step",
             "take_files",
             "finish",
+            "hide",
             "job_log",
             "request_stop",
             "close",

@@ -249,18 +249,20 @@ def test_etags_are_compared_weakly_or_strongly(header: str, weak: bool, strong: 
     assert etag_matches(header, '"7.1"', weak=False) is strong
 
 
-@given(st.floats(0, 1e11), st.binary(min_size=16, max_size=20))
-def test_a_cursor_comes_back_as_the_id_that_it_was_made_of(now: float, randomness: bytes) -> None:
+@given(st.floats(0, 1e11), st.binary(min_size=16, max_size=20), st.none() | st.floats(0, 1e11))
+def test_a_cursor_comes_back_as_the_id_and_the_rank_that_it_was_made_of(
+    now: float, randomness: bytes, rank: float | None
+) -> None:
     id_ = job_id(now, randomness)
-    cursor = render_cursor(id_)
-    assert read_cursor(cursor) == id_
+    cursor = render_cursor(id_, rank)
+    assert read_cursor(cursor) == (id_, rank)
     assert quote(cursor) == cursor, "it goes into a query as it is"
 
 
 @given(st.text() | st.text(alphabet="ABCabc019-_=") | st.binary().map(lambda b: b.decode("latin-1")))
 def test_a_cursor_is_read_or_bad(text: str) -> None:
     with contextlib.suppress(BadCursor):
-        assert is_job_id(read_cursor(text))
+        assert is_job_id(read_cursor(text)[0])
 
 
 @given(

@@ -154,6 +154,21 @@ def show_log(
 @kind_option
 @click.option("--queue", help="Only jobs of this queue.")
 @click.option("--label", callback=read_label, metavar="NAME=VALUE", help="Only jobs with this label.")
+@click.option("--code", help="Only jobs with this code in their error.")
+@click.option(
+    "--created-after", metavar="INSTANT", help="Only jobs created then or later: 2030-01-31T12:00:00Z."
+)
+@click.option("--created-before", metavar="INSTANT", help="Only jobs created before.")
+@click.option(
+    "--q", metavar="TERMS", help="Only jobs that match all terms, such as 'status:ERROR label.team:ops'."
+)
+@click.option(
+    "--order",
+    type=click.Choice(["newest", "oldest", "longest"]),
+    default="newest",
+    show_default=True,
+    help="Which jobs come first.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -170,6 +185,11 @@ def list_jobs(
     kind: str | None,
     queue: str | None,
     label: tuple[str, str] | None,
+    code: str | None,
+    created_after: str | None,
+    created_before: str | None,
+    q: str | None,
+    order: str,
     limit: int,
     everything: bool,
     as_json: bool,
@@ -179,6 +199,7 @@ def list_jobs(
     \b
     Examples:
       bide list
+      bide list --q 'kind:transcode error:OCR_TIMEOUT input.video.id:42' --order longest
       bide list --status ERROR --status RETRYING --kind transcode
       bide list --all --json --label team=ops
     """
@@ -186,7 +207,18 @@ def list_jobs(
     async def run() -> None:
         async with connection.client() as client:
             most = None if everything else limit
-            found = await client.list(status=statuses, kind=kind, queue=queue, label=label, limit=most)
+            found = await client.list(
+                status=statuses,
+                kind=kind,
+                queue=queue,
+                label=label,
+                code=code,
+                created_after=created_after,
+                created_before=created_before,
+                q=q,
+                order=order if order != "newest" else None,
+                limit=most,
+            )
         print_jobs(found, as_json)
 
     asyncio.run(run())

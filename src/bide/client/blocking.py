@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -242,18 +243,34 @@ class Client:
         """Mark ended jobs as processed: `unacknowledged` and `resume` leave them out."""
         self._loop.run(self._client.acknowledge(*(job._handle for job in jobs)))
 
-    def list(
+    def list(  # noqa: PLR0913 — each filter has a name
         self,
         *,
         status: str | Sequence[str] = (),
         kind: str | None = None,
         queue: str | None = None,
         label: tuple[str, str] | None = None,
+        code: str | None = None,
+        created_after: datetime | str | None = None,
+        created_before: datetime | str | None = None,
+        q: str | None = None,
+        order: str | None = None,
         limit: int | None = PAGE,
     ) -> Jobs:
         """Jobs that match all of the filters, newest first; `limit=None` returns all of them."""
         return self._loop.run(
-            self._client.list(status=status, kind=kind, queue=queue, label=label, limit=limit)
+            self._client.list(
+                status=status,
+                kind=kind,
+                queue=queue,
+                label=label,
+                code=code,
+                created_after=created_after,
+                created_before=created_before,
+                q=q,
+                order=order,
+                limit=limit,
+            )
         )
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -37,18 +38,32 @@ class ServiceOperations:
     _service: ServiceRequests
     _pace: Pace | None
 
-    async def list(
+    async def list(  # noqa: PLR0913 — each filter has a name
         self,
         *,
         status: str | Sequence[str] = (),
         kind: str | None = None,
         queue: str | None = None,
         label: tuple[str, str] | None = None,
+        code: str | None = None,
+        created_after: datetime | str | None = None,
+        created_before: datetime | str | None = None,
+        q: str | None = None,
+        order: str | None = None,
         limit: int | None = PAGE,
     ) -> Jobs:
         """Jobs that match all of the filters, newest first; `limit=None` returns all of them."""
         statuses = [status] if isinstance(status, str) else status
-        given = {"kind": kind, "queue": queue, "label": ":".join(label) if label else None}
+        given = {
+            "kind": kind,
+            "queue": queue,
+            "label": ":".join(label) if label else None,
+            "code": code,
+            "createdAfter": _instant(created_after),
+            "createdBefore": _instant(created_before),
+            "q": q,
+            "order": order,
+        }
         params = [
             *(("status", Status(one).value) for one in statuses),
             *((name, value) for name, value in given.items() if value is not None),
@@ -208,6 +223,10 @@ class ServiceOperations:
         if not isinstance(api, BideApi):
             raise SetupError(f"{api.name} is not a bide service: the client cannot {what} there")
         return api
+
+
+def _instant(at: datetime | str | None) -> str | None:
+    return at.astimezone(UTC).isoformat() if isinstance(at, datetime) else at
 
 
 list_of = list  # ServiceOperations.list hides the builtin in its class

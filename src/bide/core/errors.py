@@ -14,6 +14,7 @@ BideError
 │   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
 │   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
 │   ├── FinalUpload               403
+│   ├── QueryTimeout              503
 │   └── StorageUnavailable        503
 ├── JobError               raised by a handler, with a code
 ├── JobFailed              the job that a caller waits for failed
@@ -345,6 +346,17 @@ class Unavailable(Problem):
     code, status, title, retryable = "unavailable", 503, "Unavailable", True
     meaning = "The service is starting, stopping or overloaded, or cannot write to its store."
     remedy = "Wait for the seconds in Retry-After, then send the request again."
+
+
+class QueryTimeout(Problem):
+    code, status, title, retryable = "query-timeout", 503, "The query took too long", True
+    meaning = (
+        "A list or a statistic needed more than one second, or too many of them run at the same time."
+    )
+    remedy = (
+        "Add a term that fewer jobs match, such as `kind`, `status` or a label, or limit the time with `createdAfter` and "
+        "`createdBefore`. Without a cause in the query, wait for the seconds in Retry-After and send it again."
+    )
 
 
 class StorageUnavailable(Problem):

@@ -299,7 +299,9 @@ class Intake:
         # A child belongs to its parent, so it is never the job of another submission.
         dedupe = None if parent is not None else kind.dedupe or submission.dedupe
         content = b"" if dedupe is None else _content(submission, files, names=dedupe == "content+name")
-        new = NewJob(job, bytes(submission.input), files, key, fingerprint, content)
+        raw = bytes(submission.input)
+        search = kind.search_terms(raw) if kind.search else ()
+        new = NewJob(job, raw, files, key, fingerprint, content, search)
         if checked.queue != kind.queue and not promised:
             await self._check_queue(new)
         return new

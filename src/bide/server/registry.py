@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -16,8 +16,10 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 
 from bide.core.errors import InvalidInput, SetupError, UnknownKind
+from bide.core.jobs.input_paths import HIDDEN, masked, search_terms, secret_texts
 from bide.core.jobs.retry import MOST_LOSSES, Policy
 from bide.core.wire.http import DEDUPE_MODES, Dedupe
+from bide.core.wire.query import MAX_PARTS
 from bide.server.upload_record import owner_of, upload_of
 
 if typing.TYPE_CHECKING:
@@ -26,6 +28,8 @@ if typing.TYPE_CHECKING:
 
 DEFAULT_QUEUE = "default"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_INPUT_PATH = re.compile(rf"input(\.[^.\s\":\\]+){{1,{MAX_PARTS}}}")
+_HIDDEN_INPUT = b'"%s"' % HIDDEN.encode()
 TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/(\*|[\w.+-]{1,100})", re.ASCII)
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -153,6 +157,8 @@ class Options(TypedDict, total=False):
     # None; "content": the same files and input are the same job; "content+name": the names of the files count, too
     dedupe: Dedupe | None
     remove_input: bool  # False; True: remove the uploads of the input when the job is DONE
+    search: Sequence[str]  # (); paths into the input, such as "input.video.id", by which lists find jobs
+    secret: Sequence[str]  # (); paths into the input whose values the service never shows
 
 
 class Kind:
@@ -167,6 +173,8 @@ class Kind:
         self.steps = dict(options.get("steps", {}))
         self.require_key = options.get("require_key", False)
         self.dedupe = options.get("dedupe")
+        self.search = tuple(options.get("search", ()))
+        self.secret = tuple(options.get("secret", ()))
         self.policy = Policy(
             retries=options.get("retries", 0),
             backoff=options.get("backoff", 2.0),
@@ -202,6 +210,7 @@ class Kind:
         if self.dedupe not in (None, *DEDUPE_MODES):
             modes = " or ".join(map(repr, DEDUPE_MODES))
             raise SetupError(f"kind {self.name}: dedupe={self.dedupe!r} is unknown: use {modes}")
+        self._check_paths()
         if any(weight < 0 for weight in self.steps.values()):
             raise SetupError(f"kind {self.name}: a step's weight is less than 0")
         if inspect.isasyncgenfunction(self.fn) or inspect.isgeneratorfunction(self.fn):
@@ -210,6 +219,26 @@ class Kind:
             if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
                 raise SetupError(
                     f"kind {self.name}: parameter {p} cannot be part of a schema; use named parameters"
+                )
+
+    def _check_paths(self) -> None:
+        names = list(self._signature.parameters)[self.takes_context :]
+        for option, paths in (("search", self.search), ("secret", self.secret)):
+            for path in paths:
+                if not _INPUT_PATH.fullmatch(path):
+                    raise SetupError(
+                        f"kind {self.name}: {option}={path!r} is not a path into the input: write input.NAME, or "
+                        f"input.NAME.NAME with up to {MAX_PARTS} parts"
+                    )
+                if path.split(".")[1] not in names:
+                    raise SetupError(
+                        f"kind {self.name}: {option}={path!r} begins with no parameter of the handler; "
+                        f"it has {', '.join(names) or 'none'}"
+                    )
+        for path in self.search:
+            if any(f"{path}.".startswith(f"{hidden}.") for hidden in self.secret):
+                raise SetupError(
+                    f"kind {self.name}: {path!r} cannot be both search and secret: a search shows its value"
                 )
 
     @cached_property
@@ -270,6 +299,29 @@ class Kind:
         schema = self.model.model_json_schema(by_alias=True)
         schema["title"] = self.name
         return schema
+
+    def search_terms(self, raw: bytes) -> tuple[tuple[str, str], ...]:
+        """(path, value) of the input, by which lists find the job."""
+        if not self.search:
+            return ()
+        try:
+            document = msgspec.json.decode(raw)
+        except msgspec.DecodeError:  # a number that only pydantic reads
+            return ()
+        return search_terms(document, self.search)
+
+    def secret_texts(self, raw: bytes) -> tuple[str, ...]:
+        """The values at secret paths, which logs and errors do not show either."""
+        return secret_texts(msgspec.json.decode(raw), self.secret)
+
+    def shown_input(self, raw: bytes) -> bytes:
+        """The input as the service shows it: HIDDEN instead of the values of secret paths."""
+        if not self.secret:
+            return raw
+        try:
+            return msgspec.json.encode(masked(msgspec.json.decode(raw), self.secret))
+        except msgspec.DecodeError:
+            return _HIDDEN_INPUT
 
     def read_input(self, raw: bytes, resolve: Resolve | None = None) -> dict[str, Any]:
         """The handler's keyword arguments. InvalidInput lists every invalid value."""
@@ -378,6 +430,13 @@ class Registry:
         """Register a function that runs once in each handler child before its first job, for example to load a model."""
         self.worker_start_hooks.append(fn)
         return fn
+
+    def shown_input(self, name: str, raw: bytes) -> bytes:
+        """The input of a job of this kind as the service shows it. Nothing of it if the service does not know the kind,
+        because then it does not know which paths are secret.
+        """
+        kind = self.kinds.get(name)
+        return _HIDDEN_INPUT if kind is None else kind.shown_input(raw)
 
     def kind(self, name: str) -> Kind:
         try:

@@ -46,6 +46,8 @@ OVERDUE_FACTOR = 3.0  # a job is overdue after this many times the 99th percenti
 MIN_PAUSE = 0.005  # the store's clock may run more slowly than this machine's
 RESUME_EVERY = 60.0
 REMOVE_BATCH = 16
+INDEX_BATCH = 500  # jobs per transaction
+INDEX_TIME = 0.5  # seconds of each tick
 RESCUE_BATCH = 500
 Task = Callable[[], Awaitable[None]]
 
@@ -71,11 +73,14 @@ class CleanUp:
         self._more_tasks = more_tasks
         self._next_sweep = 0.0
         self._next_resume = 0.0
+        self._unindexed = True  # jobs of an earlier release may not be searchable yet
 
     async def tick(self) -> None:
         """Remove expired jobs and orphaned files, and run the tasks of other components."""
         now = self._store.now()
         parts: list[Task] = [self._purge, *self._more_tasks]
+        if self._unindexed:
+            parts.append(self._index_old)
         if now >= self._next_resume:
             self._next_resume = now + RESUME_EVERY
             parts.append(self._resume_parked)
@@ -92,6 +97,12 @@ class CleanUp:
             )
             if removed:
                 await self._remove_files(removed)
+
+    async def _index_old(self) -> None:
+        """Make the jobs of an earlier release searchable, in small transactions, so that no submission waits for long."""
+        end = time.monotonic() + INDEX_TIME
+        while self._unindexed and time.monotonic() < end:
+            self._unindexed = await self._store.index_old(INDEX_BATCH)
 
     async def _resume_parked(self) -> None:
         """Resume parked jobs whose children do not exist or have ended, one page at a time."""

@@ -148,3 +148,15 @@ async def test_lines_have_the_time_when_they_were_logged(harness: EngineHarness)
     assert times == sorted(times)
     assert all(job.started_at is not None and job.started_at <= at for at in times)
     assert all(e.job["loggedAt"] <= e.at for e in events)
+
+
+async def test_a_secret_of_the_input_is_hidden_in_logs_errors_and_progress(
+    harness: EngineHarness,
+) -> None:
+    job = await harness.run("leaks", {"token": "open sesame"})
+    assert job.status is Status.ERROR and job.error is not None
+    assert job.error.message == "bad token [secret]"
+    found = await lines(harness, job)
+    assert found[0]["message"] == "the token is [secret]"
+    assert found[1]["where"] == {"[secret]": ["[secret]"]}
+    assert "sesame" not in f"{await harness.store.events(job_id=job.id)}{job.progress}{job.error}"

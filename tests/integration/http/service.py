@@ -91,6 +91,9 @@ def kinds() -> Registry:
     def pay(amount: int) -> int:
         return amount
 
+    @registry.job(search=["input.video.id"], secret=["input.token"])
+    def clip(video: dict[str, Any], token: str) -> None: ...
+
     @registry.job()
     def thumbnail(video: File) -> None: ...
 

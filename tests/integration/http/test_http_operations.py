@@ -36,7 +36,7 @@ async def test_queues_tell_backlog_oldest_age_and_running(service: Service) -> N
         "paused": False,
         "served": True,
         "concurrency": None,
-        "kinds": ["echo", "pay", "thumbnail"],
+        "kinds": ["clip", "echo", "pay", "thumbnail"],
     }
     video = queues["video"]
     assert (video["backlog"], video["scheduled"], video["running"]) == (0, 1, 1)

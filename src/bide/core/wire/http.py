@@ -296,23 +296,32 @@ def later_etag(header: str, etag: str) -> str | None:
     return None
 
 
-def render_cursor(job_id: str) -> str:
-    return base64.urlsafe_b64encode(b"1:" + job_id.encode()).decode().rstrip("=")
+def render_cursor(job_id: str, rank: float | None = None) -> str:
+    text = f"1:{job_id}" if rank is None else f"2:{job_id}:{rank!r}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str) -> str:
-    """Return the job id after which a list continues; BadCursor if the text is not a cursor."""
+def read_cursor(text: str) -> tuple[str, float | None]:
+    """Return the job id after which a list continues, and its rank in a list by duration; BadCursor if the text is not a
+    cursor.
+    """
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
     except (binascii.Error, ValueError, UnicodeError):
         raw = ""
-    version, _, job_id = raw.partition(":")
-    if version != "1" or not is_job_id(job_id):
-        raise BadCursor("the cursor is not one that this service returned")
-    return job_id
+    version, _, rest = raw.partition(":")
+    job_id, _, digits = rest.partition(":")
+    if is_job_id(job_id):
+        if version == "1" and not digits:
+            return job_id, None
+        if version == "2" and _RANK.fullmatch(digits):
+            return job_id, float(digits)
+    raise BadCursor("the cursor is not one that this service returned")
 
 
+_RANK = re.compile(r"[0-9.e+-]{1,30}(?<![e.+-])")
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ID_CHARACTERS = frozenset(_ALPHABET)
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _FIVE_BITS = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
 ID_PATTERN = f"[{_ALPHABET}]{{26}}"

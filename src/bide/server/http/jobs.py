@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import msgspec
+from msgspec.structs import replace
 
-from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound
+from bide.core.clock import read_instant
+from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound, QueryTimeout
 from bide.core.jobs.record import Status
 from bide.core.wire.http import (
     JobStatus,
@@ -16,6 +19,7 @@ from bide.core.wire.http import (
     read_prefer,
     render_cursor,
 )
+from bide.core.wire.query import MAX_LENGTH
 from bide.server.http.history import attempts_and_log
 from bide.server.http.request import (
     HttpRequest,
@@ -36,11 +40,21 @@ from bide.server.http.status import (
     poll_headers,
     retry_after_header,
 )
-from bide.server.store import Filter, Missing
+from bide.server.search import FilterFields, read_filter
+from bide.server.store import Filter, Missing, Order, Position, position_of
 
 INCLUDES = frozenset({"input", "attempts", "log"})
 MAX_IDS = 100
 MAX_LIMIT = 100
+MAX_COUNT = 10_000
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+class WireCount(msgspec.Struct):
+    """How many jobs match, counted up to a limit; `more`: there are more than that."""
+
+    value: int
+    more: bool
 
 
 class WireJobs(msgspec.Struct):
@@ -49,6 +63,7 @@ class WireJobs(msgspec.Struct):
     jobs: list[JobStatus]
     next: str | None = None
     missing: list[str] = []
+    count: WireCount | msgspec.UnsetType = msgspec.UNSET  # only with ?count=true
 
 
 # --- one job
@@ -101,7 +116,8 @@ def _includes(request: HttpRequest) -> frozenset[str]:
 
 async def _add(request: HttpRequest, wire: JobStatus, includes: frozenset[str]) -> None:
     if "input" in includes:
-        wire.input = msgspec.Raw(await request.components.store.input(wire.job_id))
+        raw = await request.components.store.input(wire.job_id)
+        wire.input = msgspec.Raw(request.components.registry.shown_input(wire.kind, raw))
     if includes & {"attempts", "log"}:
         attempts, log = await attempts_and_log(request.components.store, request.tenant, wire.job_id)
         if "attempts" in includes:
@@ -116,17 +132,22 @@ async def _add(request: HttpRequest, wire: JobStatus, includes: frozenset[str]) 
 async def listing(request: HttpRequest) -> Response:
     if "id" in request.query:
         return await _by_id(request, request.query["id"])
-    filter = _filter(request)
+    filter, counted = _filter(request), _flag(request, "count")
+    if filter is None:
+        return object_response(WireJobs([], count=WireCount(0, False) if counted else msgspec.UNSET))
+    store = request.components.store
     # Read one more than requested, to know whether there is a next page.
-    found = await request.components.store.find(msgspec.structs.replace(filter, limit=filter.limit + 1))
+    found = await store.find(replace(filter, limit=filter.limit + 1))
     page = found[: filter.limit]
     await request.components.progress.refresh(page)
-    return object_response(
-        WireJobs(
-            [JobView(request, job).wire() for job in page],
-            render_cursor(page[-1].id) if len(found) > len(page) else None,
-        )
-    )
+    jobs = WireJobs([JobView(request, job).wire() for job in page])
+    if len(found) > len(page):
+        last = position_of(page[-1], filter.order)
+        jobs.next = render_cursor(last.id, last.rank)
+    if counted:
+        number = await store.count(filter, MAX_COUNT + 1)
+        jobs.count = WireCount(min(number, MAX_COUNT), number > MAX_COUNT)
+    return object_response(jobs)
 
 
 async def _by_id(request: HttpRequest, ids: list[str]) -> Response:
@@ -150,16 +171,51 @@ async def _by_id(request: HttpRequest, ids: list[str]) -> Response:
     return object_response(jobs, *poll_headers(seconds))
 
 
-def _filter(request: HttpRequest) -> Filter:
-    cursor = request.one("cursor")
-    return Filter(
-        status=frozenset(_status(value) for value in request.query.get("status", ())),
+def _filter(request: HttpRequest) -> Filter | None:
+    """The filter of the request; None if no job can match."""
+    cursor, order = request.one("cursor"), _order(request.one("order"))
+    fields = FilterFields(
+        q=request.one("q"),
+        status=tuple(_status(value) for value in request.query.get("status", ())),
         kind=request.one("kind"),
         queue=request.one("queue"),
         label=_label(request.one("label")),
-        before=read_cursor(cursor) if cursor is not None else None,
-        limit=_limit(request.one("limit")),
+        code=request.one("code"),
+        created_after=_instant(request, "createdAfter"),
+        created_before=_instant(request, "createdBefore"),
     )
+    limit = _limit(request.one("limit"))
+    after = None if cursor is None else Position(*read_cursor(cursor))
+    if after is not None and (after.rank is not None) != (order == "longest"):
+        raise BadCursor("the cursor belongs to a list in another order")
+    found = read_filter(fields, request.components.registry, request.tenant)
+    return None if found is None else replace(found, order=order, after=after, limit=limit)
+
+
+def _order(text: str | None) -> Order:
+    if text is None:
+        return "newest"
+    for order in ORDERS:
+        if text == order:
+            return order
+    raise wrong_parameter("order", f"unknown: {text[:50]!r}; use {', '.join(ORDERS)}")
+
+
+def _flag(request: HttpRequest, name: str) -> bool:
+    text = request.one(name)
+    if text not in (None, "true", "false"):
+        raise wrong_parameter(name, "must be true or false")
+    return text == "true"
+
+
+def _instant(request: HttpRequest, name: str) -> float | None:
+    text = request.one(name)
+    if text is None:
+        return None
+    try:
+        return read_instant(text)
+    except (ValueError, OverflowError) as error:
+        raise wrong_parameter(name, f"not an RFC 3339 instant: {error}") from None
 
 
 def _status(text: str) -> Status:
@@ -236,8 +292,8 @@ OPERATIONS = [
         "listJobs",
         "List jobs, or get many jobs by id",
         "jobs",
-        description="With `id`: these jobs, and in `missing` the ids for which no job exists. Without: the list, newest "
-        "first; `next` is the `cursor` of the next page.",
+        description="With `id`: these jobs, and in `missing` the ids for which no job exists. Without: the jobs that match "
+        "all parameters, newest first; `next` is the `cursor` of the next page.",
         parameters=(
             _query(
                 "id",
@@ -257,6 +313,39 @@ OPERATIONS = [
             _query(
                 "label", "Only jobs with this label, as key:value.", type="string", pattern="^[^:]*:"
             ),
+            _query("code", "Only jobs with this code in their error."),
+            _query(
+                "createdAfter",
+                "Only jobs that were created at this instant or later.",
+                type="string",
+                format="date-time",
+            ),
+            _query(
+                "createdBefore",
+                "Only jobs that were created before this instant.",
+                type="string",
+                format="date-time",
+            ),
+            _query(
+                "q",
+                "Terms that all must match, such as `kind:x status:ERROR label.team:ops input.video.id:42 "
+                "error:OCR_TIMEOUT step:probe`. A term without a field is the begin of an id, or the value of a label.",
+                type="string",
+                maxLength=MAX_LENGTH,
+            ),
+            _query(
+                "order",
+                "`longest`: the running jobs first, then the ended ones by the duration of their last attempt.",
+                type="string",
+                enum=[*ORDERS],
+                default="newest",
+            ),
+            _query(
+                "count",
+                f"`true`: also count the jobs that match, up to {MAX_COUNT:,}.",
+                type="string",
+                enum=["true", "false"],
+            ),
             _query(
                 "limit", "The number of jobs.", type="integer", minimum=1, maximum=MAX_LIMIT, default=50
             ),
@@ -265,7 +354,7 @@ OPERATIONS = [
         responses=(
             ResponseSpec(200, "The jobs.", WireJobs, headers=("Retry-After", "Cache-Control", "Vary")),
         ),
-        problems=(BadCursor, InvalidInput),
+        problems=(BadCursor, InvalidInput, QueryTimeout),
         example="'$BASE/jobs?status=ERROR&limit=10'",
     ),
 ]

@@ -20,7 +20,7 @@ Rules that `bide.testing.store` checks for every store:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -69,6 +69,9 @@ class NewJob(msgspec.Struct, frozen=True):
     key: str | None = None  # the caller's idempotency key
     fingerprint: bytes = b""  # of the body, to recognise a key that was used with another body
     content: bytes = b""  # the hash of files and input of a deduplicated submission
+    search: tuple[
+        tuple[str, str], ...
+    ] = ()  # path into the input and value, by which lists find the job
 
     @property
     def content_key(self) -> str | None:
@@ -137,15 +140,60 @@ class Claim(msgspec.Struct, frozen=True):
     emitted: int = 0  # bytes that earlier attempts have added to the output stream
 
 
-class Filter(msgspec.Struct, frozen=True):
-    """Selects the jobs of a list, newest first. The newest job has the greatest id."""
+Order = Literal["newest", "oldest", "longest"]
+SHORTEST = 0.01  # seconds; an ended job that ran for less is not in a list by duration
+RUNNING = 1e10  # the rank of a job that runs since the epoch; every running job is before all ended ones
 
+
+class Term(msgspec.Struct, frozen=True):
+    """What a job must have: the field `label.KEY`, `input.PATH` or `step`, with this value. An empty field stands for the
+    value of any label, or the begin of the id.
+    """
+
+    field: str
+    value: str
+
+
+class Position(msgspec.Struct, frozen=True):
+    """The job after which a page continues; it may have been removed. `rank` is its place in a list by duration."""
+
+    id: str
+    rank: float | None = None
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Selects the jobs of a list that match all of the fields.
+
+    The newest job has the greatest id. The longest: first the jobs that run, the one that runs for the longest time first;
+    then the ended jobs by the duration of their last attempt, if it is at least SHORTEST.
+    """
+
+    tenant: str | None = None  # None: of all tenants
     status: frozenset[Status] = frozenset()
     kind: str | None = None
     queue: str | None = None
-    label: tuple[str, str] | None = None
-    before: str | None = None  # only jobs with a smaller id; the job itself may have been removed
+    code: str | None = None  # of the error
+    terms: tuple[Term, ...] = ()
+    first: str | None = None  # the smallest id
+    end: str | None = None  # only smaller ids
+    order: Order = "newest"
+    after: Position | None = None
     limit: int = 50
+
+
+def rank_of(job: Job) -> float | None:
+    """The place of a job in a list by duration, the greatest first; None: it is in no such list."""
+    if job.started_at is None:
+        return None
+    if job.status is Status.PROCESSING:
+        return RUNNING - job.started_at
+    if job.finished_at is None or job.finished_at - job.started_at < SHORTEST:
+        return None
+    return job.finished_at - job.started_at
+
+
+def position_of(job: Job, order: Order) -> Position:
+    return Position(job.id, rank_of(job) if order == "longest" else None)
 
 
 class EventFilter(msgspec.Struct, frozen=True):
@@ -275,7 +323,13 @@ class JobStore(Protocol):
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]: ...
 
-    async def find(self, filter: Filter) -> list[Job]: ...
+    async def find(self, filter: Filter) -> list[Job]:
+        """The selected jobs. QueryTimeout if that takes too long."""
+        ...
+
+    async def count(self, filter: Filter, most: int) -> int:
+        """The number of selected jobs, at most `most`. QueryTimeout if that takes too long."""
+        ...
 
     async def input(self, job_id: str) -> bytes: ...
 
@@ -354,6 +408,10 @@ class UpkeepStore(Protocol):
         """Remove expired jobs, old tombstones, and the keys of jobs that ended more than `keys` seconds ago. Return the ids
         of the removed jobs, and whether there are more.
         """
+        ...
+
+    def index_old(self, limit: int = 500) -> Awaitable[bool]:
+        """Make some jobs searchable that an earlier release has stored. Return whether there are more."""
         ...
 
     async def known(self, ids: Sequence[str]) -> set[str]:

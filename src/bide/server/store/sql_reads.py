@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from bide.core.jobs.record import Job
 from bide.server.store import EventFilter, Filter, LogPage, Missing, UploadBytes, upload_rows
-from bide.server.store.rows import COLUMNS, EVENT_COLUMNS, event_of, job_of
+from bide.server.store.job_search import JobSearch, SearchDialect
+from bide.server.store.query_threads import QueryThreads
+from bide.server.store.rows import EVENT_COLUMNS, event_of
 from bide.server.store.transaction import TextTable
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
 from bide.server.upload_record import Upload
@@ -35,6 +37,9 @@ _TEXTS: dict[TextTable, str] = {
 class SqlReads(TransactionalStore):
     """A `TransactionalStore` on a SQL database."""
 
+    dialect: ClassVar[SearchDialect]
+    queries: QueryThreads  # opened by `connect`
+
     @abstractmethod
     async def rows(self, sql: str, values: Sequence[Any] = (), *, reads: Reads = "row") -> Rows:
         """The rows of a query, which has a `?` per value. `reads` is how much it reads: a few rows by their key, a page of
@@ -45,10 +50,6 @@ class SqlReads(TransactionalStore):
     async def last_number(self) -> int:
         """The greatest number of an event that was used."""
 
-    @abstractmethod
-    def has_label(self, name: str, value: str) -> Condition:
-        """The condition that a job has this label."""
-
     # --- jobs and events
 
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
@@ -56,23 +57,18 @@ class SqlReads(TransactionalStore):
         return bool(await self.rows(sql, (tenant, kind, key)))
 
     async def find(self, filter: Filter) -> list[Job]:
-        conditions: list[Condition] = []
-        if filter.status:
-            statuses = sorted(status.value for status in filter.status)
-            conditions.append((f"status IN ({_marks(statuses)})", statuses))
-            if "DONE" not in filter.status:  # lets the planner use the partial index
-                conditions.append(("status <> 'DONE'", []))
-        for column, value in (("kind", filter.kind), ("queue", filter.queue)):
-            if value is not None:
-                conditions.append((f"{column} = ?", [value]))
-        if filter.label is not None:
-            conditions.append(self.has_label(*filter.label))
-        if filter.before is not None:
-            conditions.append(("id < ?", [filter.before]))
-        where, values = _where(conditions)
-        sql = f"SELECT {COLUMNS} FROM jobs {where} ORDER BY id DESC LIMIT ?"
-        rows = await self.rows(sql, [*values, filter.limit], reads="table")
-        return [job_of(row) for row in rows]
+        if not _is_searchable(filter):
+            return []
+        return await self.queries.run(
+            lambda connection: JobSearch(connection.rows, self.dialect, filter).find()
+        )
+
+    async def count(self, filter: Filter, most: int) -> int:
+        if not _is_searchable(filter):
+            return 0
+        return await self.queries.run(
+            lambda connection: JobSearch(connection.rows, self.dialect, filter).count(most)
+        )
 
     async def input(self, job_id: str) -> bytes:
         rows = await self.rows("SELECT input FROM inputs WHERE job_id = ?", (job_id,))
@@ -145,6 +141,14 @@ class SqlReads(TransactionalStore):
             sql = f"SELECT id FROM {table} WHERE id IN ({_marks(some)})"
             found.update(known for (known,) in await self.rows(sql, some, reads="page"))
         return found
+
+
+def _is_searchable(filter: Filter) -> bool:
+    """Whether a job can match: no stored text contains NUL."""
+    texts = [filter.kind, filter.queue, filter.code, *(t.field for t in filter.terms)]
+    return not any("\0" in text for text in texts if text) and not any(
+        "\0" in term.value for term in filter.terms
+    )
 
 
 def _where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, EventType, facts
+from bide.core.wire.query import MAX_VALUE
 from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob
 from bide.server.upload_record import Upload
 
@@ -49,6 +50,17 @@ class StepRow(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
+class TermRow(msgspec.Struct, frozen=True, array_like=True):
+    """A term by which lists find a job. It has kind and queue, so that a list of one kind or queue reads no other."""
+
+    tenant: str
+    value: str
+    field: str
+    kind: str
+    queue: str
+    job_id: str
+
+
 class KeyRow(msgspec.Struct, frozen=True):
     """An idempotency key, the fingerprint of the body that it was used with, and its job. If another process has changed the
     row since it was read, raise, or repeat the transaction.
@@ -67,7 +79,7 @@ class RowChanges(msgspec.Struct, frozen=True):
     # keys, delete those that start with BY_CONTENT. The others stay until `expire` deletes them, so store with them when the
     # job ended: its `finished_at`, or `now` if it has none.
     removed: Sequence[Job] = ()
-    new: Sequence[NewJob] = ()  # raise if the id exists
+    new: Sequence[NewJob] = ()  # raise if the id exists; see `changed_terms` for what lists find
     uploads: Sequence[Upload] = ()  # new and changed ones
     # Write tombstones. Uses by jobs that have ended may remain; they are deleted with their job.
     removed_uploads: Sequence[str] = ()
@@ -82,6 +94,44 @@ class RowChanges(msgspec.Struct, frozen=True):
     paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
     texts: Sequence[tuple[TextTable, str, str | None]] = ()  # table, name, text; None: delete the row
     check: bool = False  # write any row, to find out whether the database accepts writes
+
+
+def label_terms(job: Job) -> list[TermRow]:
+    """The terms of a job's labels."""
+    return [_term(job, f"label.{name}", value) for name, value in job.labels.items()]
+
+
+def step_terms(job: Job, before: Job | None = None) -> list[TermRow]:
+    """The terms of a job's steps, without those that it had before."""
+    known = {step.name for step in before.steps} if before is not None else ()
+    return [
+        _term(job, "step", step.name)
+        for step in job.steps
+        if step.name not in known and 0 < len(step.name) <= MAX_VALUE and "\0" not in step.name
+    ]
+
+
+def input_terms(new: NewJob) -> list[TermRow]:
+    """The terms of the paths into the input that the kind declares."""
+    return [_term(new.job, path, value) for path, value in new.search]
+
+
+def _term(job: Job, field: str, value: str) -> TermRow:
+    return TermRow(job.tenant, value, field, job.kind, job.queue, job.id)
+
+
+def changed_terms(changes: RowChanges) -> list[TermRow]:
+    """The terms that these changes add, without those of labels. Some may be stored already."""
+    found: list[TermRow] = []
+    for new in changes.new:
+        if new.search:
+            found += input_terms(new)
+        if new.job.steps:
+            found += step_terms(new.job)
+    for before, after in changes.changed:
+        if after.steps is not before.steps:
+            found += step_terms(after, before)
+    return found
 
 
 class Transaction(ABC):
@@ -195,6 +245,12 @@ class Transaction(ABC):
         response to its commit was lost.
         """
         return None
+
+    def index_old(self, limit: int) -> bool:
+        """Make up to `limit` jobs searchable that an earlier release has stored. Return whether there are more. A backend
+        without an index needs nothing.
+        """
+        return False
 
     def number(self) -> int:
         """The number of the next event; 0 if the backend assigns numbers at the commit."""

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.clock import Clock
 from bide.core.jobs.lease import Lease
@@ -38,6 +39,7 @@ from bide.server.store import (
     OnLog,
     OnReset,
     OnWork,
+    Position,
     QueueState,
     StoredUploads,
     UploadBytes,
@@ -102,7 +104,7 @@ class TransactionalStore(ABC):
 
     @abstractmethod
     async def find(self, filter: Filter) -> list[Job]:
-        """The selected jobs, newest first."""
+        """The selected jobs, in the order of the filter."""
 
     @abstractmethod
     async def read_log(self, filter: EventFilter) -> LogPage:
@@ -216,6 +218,9 @@ class TransactionalStore(ABC):
             lambda tx: [tx.job(job_id) or operations.gone(tx, job_id) for job_id in ids], jobs=ids
         )
 
+    async def count(self, filter: Filter, most: int) -> int:
+        return len(await self.find(replace(filter, limit=most)))
+
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
         full_key = (tenant, kind, key)
         return await self._writer.submit(lambda tx: tx.key(full_key) is not None, keys=[full_key])
@@ -286,7 +291,11 @@ class TransactionalStore(ABC):
 
     async def resume_parked(self, after: str = "", limit: int = 200) -> tuple[list[str], str | None]:
         page = await self.find(
-            Filter(status=frozenset({Status.PROCESSING}), before=after or None, limit=limit)
+            Filter(
+                status=frozenset({Status.PROCESSING}),
+                after=Position(after) if after else None,
+                limit=limit,
+            )
         )
         parked = {
             job.id: job.waiting_for for job in page if job.waiting_for is not None and job.due is None
@@ -316,6 +325,9 @@ class TransactionalStore(ABC):
             return removed, len(removed) == limit
 
         return self._writer.submit(operation)
+
+    def index_old(self, limit: int = 500) -> Awaitable[bool]:
+        return self._writer.submit(lambda tx: tx.index_old(limit))
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         return {job.id for job in await self.get(ids) if isinstance(job, Job)}
@@ -408,7 +420,8 @@ class SharedTransactionalStore(TransactionalStore):
         page = await self.find(Filter(status=unfinished, limit=PAGE))
         while page:
             pairs |= {(job.queue, job.kind) for job in page if ready(job, self.now())}
-            page = await self.find(Filter(status=unfinished, before=page[-1].id, limit=PAGE))
+            after = Position(page[-1].id)
+            page = await self.find(Filter(status=unfinished, after=after, limit=PAGE))
         return {(queue, kind) for queue, kind in pairs if queue not in paused}
 
 

@@ -190,6 +190,10 @@ class ChildRuntime:
             and (not isinstance(error, JobError) or error.__cause__ is not None)
         ):
             message.trace = trace_of(error)
+        if isinstance(message, p.AttemptFailed):
+            message.message = attempt.context.hide(message.message)
+            if message.trace is not None:
+                message.trace = attempt.context.hide(message.trace)
         self.channel.send(message)
 
     def report_broken(self, run: p.RunJob, error: BaseException) -> None:

@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar, overload
 import msgspec
 
 from bide.core.errors import JobError
+from bide.core.jobs.input_paths import HIDDEN
 from bide.core.jobs.record import MAX_CHILDREN, FileInfo, Progress, Status
 from bide.core.wire.http import job_id
 from bide.server.blobs import Blobs, check_name
@@ -124,7 +125,9 @@ class Context:
         self._work = work
         self._stop = False
         self._ended = False
-        self._weights = registry.kind(run.kind).steps
+        kind = registry.kind(run.kind)
+        self._weights = kind.steps
+        self._secrets = kind.secret_texts(run.input) if kind.secret else ()
         self._begun: list[str] = []
         self._finished: set[str] = set()
         self._active: list[str] = []
@@ -211,7 +214,7 @@ class Context:
         part = None
         done, total = _number(done), _number(total)
         unit = None if unit is None else text_of(unit, 100)
-        message = None if message is None else text_of(message)
+        message = None if message is None else self.hide(text_of(message))
         if done is not None and total is not None and total > 0:
             part = min(max(done / total, 0.0), 1.0)
         percent = None if part is None else round(self._percent(step, part), 2)
@@ -442,7 +445,20 @@ class Context:
         return log
 
     def _log_line(self, line: dict[str, Any]) -> p.JobLogLine:
-        return p.JobLogLine(self.job_id, self.fence, line)
+        return p.JobLogLine(self.job_id, self.fence, self._hidden_in(line) if self._secrets else line)
+
+    def hide(self, text: str) -> str:
+        """The text without the values at secret paths of the input."""
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    def _hidden_in(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, dict):
+            return {self.hide(name): self._hidden_in(inner) for name, inner in value.items()}
+        return [self._hidden_in(inner) for inner in value] if isinstance(value, list) else value
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
         """The handler's return value, and the errors of a partial result."""

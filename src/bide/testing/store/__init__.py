@@ -28,6 +28,7 @@ _PARTS = (
     "lists",
     "relatives",
     "removal",
+    "search",
     "time",
     "uploads",
 )
@@ -44,6 +45,7 @@ from bide.testing.store.inserts import Inserts  # noqa: E402
 from bide.testing.store.lists import Lists  # noqa: E402
 from bide.testing.store.relatives import Relatives  # noqa: E402
 from bide.testing.store.removal import Removal  # noqa: E402
+from bide.testing.store.search import Search  # noqa: E402
 from bide.testing.store.time import Time  # noqa: E402
 from bide.testing.store.uploads import Uploads  # noqa: E402
 
@@ -51,7 +53,7 @@ __all__ = ["StoreHarness", "StoreSuite"]
 
 
 @pytest.mark.asyncio
-class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Events, Uploads):
+class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Search, Events, Uploads):
     """Every rule of `bide.server.store` that can be observed from outside."""
 
     def store(self, place: Path, clock: Clock) -> Store:

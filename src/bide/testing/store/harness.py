@@ -66,6 +66,7 @@ class StoreHarness:
         fingerprint: bytes = b"one body",
         content: bytes = b"",
         input: bytes = b"{}",
+        search: tuple[tuple[str, str], ...] = (),
         **fields: Any,
     ) -> NewJob:
         """Return a job that is due now, unless `fields` say otherwise; a later one has a greater id."""
@@ -79,7 +80,7 @@ class StoreHarness:
             "run_at": None,
             "due": fields.get("run_at") or now,
         }
-        return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint, content)
+        return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint, content, search)
 
     async def put(self, **fields: Any) -> Job:
         """Store one new job."""

@@ -8,7 +8,7 @@ import pytest
 
 from bide.core.jobs.record import Status
 from bide.core.jobs.state_machine import Cancelled, FailedForNow, Parked, Rerun
-from bide.server.store import Filter, Missing, QueueState
+from bide.server.store import Filter, Missing, Position, QueueState, Term
 from bide.testing.store.harness import OOPS, StoreHarness
 
 
@@ -40,7 +40,7 @@ class Lists:
         await harness.put()
         for name in ("\0", "wo\0rk", "'", "%", "ü"):
             assert await found(harness, kind=name) == await found(harness, queue=name) == []
-            assert await found(harness, label=(name, name)) == []
+            assert await found(harness, terms=(Term(f"label.{name}", name),)) == []
 
     @pytest.mark.parametrize("name", ["team", "a.b", 'quo"te', "back\\slash", "ü 'x'", "$", "[0]", ""])
     async def test_by_label_whatever_its_name(self, harness: StoreHarness, name: str) -> None:
@@ -48,7 +48,7 @@ class Lists:
         await harness.put(labels={name: "other"})
         await harness.put(labels={"another": "x"})
         await harness.put()
-        assert await found(harness, label=(name, "x")) == [one.id]
+        assert await found(harness, terms=(Term(f"label.{name}", "x"),)) == [one.id]
 
     async def test_odd_ids_are_missing_and_keep_no_other_from_being_found(
         self, harness: StoreHarness
@@ -66,10 +66,10 @@ class Lists:
             harness.clock.advance(0.5)
         pages = [await found(harness, limit=3)]
         while len(pages[-1]) == 3:
-            pages.append(await found(harness, limit=3, before=pages[-1][-1]))
+            pages.append(await found(harness, limit=3, after=Position(pages[-1][-1])))
         assert [len(page) for page in pages] == [3, 3, 1]
         assert [i for page in pages for i in page] == made[::-1]
-        assert await found(harness, kind="even", before=made[4], limit=1) == [made[2]]
+        assert await found(harness, kind="even", after=Position(made[4]), limit=1) == [made[2]]
 
     async def test_queues_count_what_waits_what_is_scheduled_and_what_runs(
         self, harness: StoreHarness

@@ -4,7 +4,8 @@ The number of the last file is the schema's version. A released file never chang
 
 When several processes share a database, a file that only adds to the schema begins with `-- usable from N`: programs that
 know version N or later keep running beside newer ones, and can be restarted. Without that line all older programs must
-stop.
+stop. A line `-- concurrently` after it: the statements, each of which begins on a line of its own, run outside of a
+transaction, and can run again after an interruption.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ def usable_from(number: int, sql: str) -> int:
     """The version of the schema that a program must know to use the database after this migration."""
     match = re.match(r"-- usable from (\d+)\n", sql)
     return int(match[1]) if match else number
+
+
+def concurrent(sql: str) -> list[str]:
+    """The statements of a migration that runs outside of a transaction; none if it is an ordinary one."""
+    if not re.search(r"^-- concurrently$", sql, re.MULTILINE):
+        return []
+    return [line.rstrip(";") for line in sql.splitlines() if line and not line.startswith("--")]
 
 
 def pending(dialect: str, version: int, usable: int | None = None) -> list[tuple[int, str]]:

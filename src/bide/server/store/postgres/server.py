@@ -27,7 +27,12 @@ from bide.server.store import migrations
 DEFAULT_SCHEMA = "bide"
 LOCK_TIMEOUT, ATTEMPTS = 1.0, 60  # seconds that a migration waits for a lock, and how often
 # The first halves of advisory lock keys; the second half is a hash of the schema's name.
-MIGRATING, NUMBERING = 0x62696401, 0x62696402
+MIGRATING, NUMBERING, BUILDING = 0x62696401, 0x62696402, 0x62696403
+BUILD_PAUSE = 0.2  # seconds between two checks whether another process has built the indexes
+_INVALID = (
+    "SELECT quote_ident(c.relname) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "WHERE NOT i.indisvalid AND c.relnamespace = current_schema()::regnamespace"
+)
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _CLIENT: dict[str, Any] = {
     "connect_timeout": 5,
@@ -193,13 +198,13 @@ def check_encoding(connection: psycopg.Connection[tuple[Any, ...]], shown: str) 
 
 
 def prepare(server: PostgresServer) -> list[int]:
-    """Migrate the schema and return the applied versions. An advisory lock serialises concurrent migrations."""
+    """Migrate the schema and return the applied versions. Advisory locks serialise concurrent migrations."""
     try:
         with server.connect() as connection:
             check_encoding(connection, server.shown)
-            for setting in ("lock_timeout", "statement_timeout"):
+            settings = ("lock_timeout", "statement_timeout")
+            for setting in settings:
                 connection.execute("SELECT set_config(%s, '0', false)", (setting,))
-            connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (MIGRATING, server.schema))
             return _migrate(connection, server.schema)
     except psycopg.Error as error:
         raise SetupError(f"{server.shown} cannot be used: {explain(error) or error}") from error
@@ -215,14 +220,48 @@ def version(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[int, int]:
 
 
 def _migrate(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> list[int]:
-    exists = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", (schema,)).fetchone()
-    if exists is None or not exists[0]:
-        connection.execute(f"CREATE SCHEMA {schema}".encode())
     applied = []
-    for number, sql in migrations.pending("postgres", *version(connection)):
-        _apply(connection, number, sql)
-        applied.append(number)
-    return applied
+    while True:
+        connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (MIGRATING, schema))
+        try:
+            exists = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", (schema,)).fetchone()
+            if exists is None or not exists[0]:
+                connection.execute(f"CREATE SCHEMA {schema}".encode())
+            pending = migrations.pending("postgres", *version(connection))
+            while pending and not migrations.concurrent(pending[0][1]):
+                number, sql = pending.pop(0)
+                _apply(connection, number, sql)
+                applied.append(number)
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (MIGRATING, schema))
+        if not pending:
+            return applied
+        # Without that lock: an index is built only when all older snapshots are gone, also those of processes that wait for
+        # the lock.
+        if _build(connection, schema, *pending[0]):
+            applied.append(pending[0][0])
+
+
+def _build(connection: psycopg.Connection[tuple[Any, ...]], schema: str, number: int, sql: str) -> bool:
+    """Apply a migration outside of a transaction. Return False if another process does it; its end is waited for."""
+    lock = (BUILDING, schema)
+    row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
+    if row is None or not row[0]:
+        time.sleep(BUILD_PAUSE)
+        return False
+    try:
+        if version(connection)[0] >= number:
+            return False
+        for statement in migrations.concurrent(sql):
+            for (broken,) in connection.execute(_INVALID).fetchall():  # an interrupted build leaves it
+                connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {broken}".encode())
+            connection.execute(statement.encode(), prepare=False)
+        connection.execute(
+            "INSERT INTO schema_version VALUES (%s, %s)", (number, migrations.usable_from(number, sql))
+        )
+        return True
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
 
 
 def _apply(connection: psycopg.Connection[tuple[Any, ...]], number: int, sql: str) -> None:

@@ -28,7 +28,6 @@ from bide.core.wire.http import Event
 from bide.server.store import (
     Claim,
     ClaimRequest,
-    Filter,
     LostAndLate,
     Missing,
     OnEvents,
@@ -37,15 +36,17 @@ from bide.server.store import (
     OnWork,
     QueueState,
 )
+from bide.server.store.job_search import SearchDialect
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.feed import LAST_NUMBER, ChangeFeed, DatabaseClock
+from bide.server.store.postgres.queries import PostgresQueries
 from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery
 from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
-from bide.server.store.postgres.transaction import tag
 from bide.server.store.postgres.worker_feed import WorkerFeed
+from bide.server.store.query_threads import QueryThreads
 from bide.server.store.rows import COLUMNS, FIELDS, job_of
-from bide.server.store.sql_reads import Condition, Reads, Rows, SqlReads
+from bide.server.store.sql_reads import Reads, Rows, SqlReads
 from bide.server.store.timeouts import Timeouts
 from bide.server.store.transaction import encode
 from bide.server.store.transactional_store import SharedTransactionalStore
@@ -100,6 +101,15 @@ _WAITING = (
 class PostgresStore(SqlReads, SharedTransactionalStore):
     """`SharedStore` on one schema of a PostgreSQL database."""
 
+    dialect = SearchDialect(
+        code="error_code(error)",
+        indexed_by="",
+        rows=True,
+        intersect=False,
+        before_merge="SET enable_nestloop = off; SET enable_mergejoin = on",
+        after_merge="SET enable_nestloop = on; SET enable_mergejoin = off",
+    )
+
     def __init__(
         self,
         url: str,
@@ -151,6 +161,7 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
             reason = (explain(error) if isinstance(error, psycopg.Error) else None) or error
             raise SetupError(f"{self.server.shown} cannot be used: {reason}") from error
         self._reads = ReadPool(self.server, self._job_cache, self._connections)
+        self.queries = QueryThreads(lambda: PostgresQueries(self.server))
         self._counts = SharedQuery(lambda: self._reads.rows(_COUNTS, long=True), self._counts_age)
         unknown = f"It is unknown whether this was stored: {self.server.shown} does not answer. {FROZEN}"
         self._timeouts = Timeouts(WRITE_TIMEOUT, unknown)
@@ -170,6 +181,7 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         await asyncio.to_thread(self._session.close)
         await self._feed.close()
         await self._reads.close()
+        await self.queries.close()
 
     # --- writes
 
@@ -191,9 +203,6 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         ((last,),) = await self._reads.rows(LAST_NUMBER)
         return int(last)
 
-    def has_label(self, name: str, value: str) -> Condition:
-        return "tags IS NOT NULL AND tags @> ?", [[tag(name, value)]]
-
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         known = self._job_cache.get if self._cache.fresh and not self._held_only else _nothing
         if len(ids) == 1:
@@ -203,11 +212,6 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
                 *(_immediately(job) if (job := known(i)) else self._reads.job(i) for i in ids)
             )
         )
-
-    async def find(self, filter: Filter) -> list[Job]:
-        if NUL in f"{filter.kind}{filter.queue}":
-            return []
-        return await super().find(filter)
 
     async def step(self, job_id: str, name: str) -> bytes | None:
         return await super().step(job_id, encode(name).decode())  # as JSON, because of NUL

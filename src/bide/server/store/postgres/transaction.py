@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import psycopg
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from bide.core.jobs.record import Job
 from bide.server.store import BY_CONTENT, ClaimRequest, upload_rows
@@ -27,10 +27,14 @@ from bide.server.store.transaction import (
     Key,
     KeyRow,
     RowChanges,
+    TermRow,
     Transaction,
+    changed_terms,
     encode,
     files_of,
+    label_terms,
     ready,
+    step_terms,
     text_of,
 )
 from bide.server.upload_record import Upload
@@ -73,6 +77,13 @@ _INSERT_INPUT = (
     "INSERT INTO inputs (job_id, tenant, input, files) SELECT job_id, tenant, input, files "
     "FROM json_to_recordset(%s::json) AS n(job_id text, tenant text, input text, files text)"
 )
+# Those of labels are written by a trigger.
+_TERMS = (
+    "INSERT INTO search_terms (tenant, value, field, kind, queue, job_id) SELECT tenant, value, field, kind, queue, job_id "
+    "FROM json_to_recordset(%s::json) AS n(tenant text, value text, field text, kind text, queue text, job_id text) "
+    "ON CONFLICT DO NOTHING"
+)
+_OLD = f"SELECT {COLUMNS} FROM jobs WHERE id > %s AND id <= %s ORDER BY id LIMIT %s FOR KEY SHARE"
 _BEFORE = "was_version bigint, was_fence bigint, was_lease float8, was_owner text"
 _WAS = (
     "j.id = n.id AND j.version = n.was_version AND j.fence = n.was_fence "
@@ -220,6 +231,7 @@ _CHECK = (
 _INPUT = ("job_id", "tenant", "input", "files")
 _KEY = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
 _STEP = ("job_id", "name", "tenant", "result", "at")
+_TERM = TermRow.__struct_fields__
 _TEXT = ("name", "text")
 _EVENT = ("tenant", "job_id", "type", "at", "job")
 
@@ -373,6 +385,21 @@ class PostgresTransaction(Transaction):
         self._known.update((job.id, job) for job in expired)
         return expired
 
+    def index_old(self, limit: int) -> bool:
+        # Of several services, one does it.
+        row = self.execute("SELECT after, last FROM search_backfill FOR UPDATE SKIP LOCKED").fetchone()
+        if row is None:
+            return False
+        jobs = [job_of(found) for found in self.execute(_OLD, (*row, limit))]
+        terms = [astuple(term) for job in jobs for term in (*label_terms(job), *step_terms(job))]
+        if terms:
+            self.execute(_TERMS, (_json(_TERM, terms),))
+        if len(jobs) < limit:
+            self.execute("DELETE FROM search_backfill")
+            return False
+        self.execute("UPDATE search_backfill SET after = %s", (jobs[-1].id,))
+        return True
+
     # --- writes
 
     def change(self, before: Job, after: Job) -> None:
@@ -411,6 +438,9 @@ class PostgresTransaction(Transaction):
             yield _INSERT, (encode(jobs).decode(),)
             inputs = [(n.job.id, n.job.tenant, n.input.decode(), text_of(n.files)) for n in changes.new]
             yield _INSERT_INPUT, (_json(_INPUT, inputs),)
+        terms = changed_terms(changes)
+        if terms:
+            yield _TERMS, (_json(_TERM, [astuple(term) for term in terms]),)
         if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
             yield from self._upload_statements(changes)
         if changes.keys:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import shutil
 import sqlite3
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bide.core.errors import SetupError
+from bide.core.errors import QueryTimeout, SetupError
 from bide.server.durable_files import create, sync_path
-from bide.server.store import migrations
+from bide.server.store import StoreUnavailable, migrations
+from bide.server.store.query_threads import TOO_LONG
 
 _FULL = (
     "the disk with the data folder is full, or its quota is used up: free space on it. Accepted jobs are safe and "
@@ -27,6 +32,7 @@ _DAMAGED = (
     "Restore it from a backup, or move it away to start with an empty one; "
     "`sqlite3 FILE .recover` may recover its content."
 )
+CHECK_EVERY = 20_000  # instructions of SQLite between two checks of the time, about a millisecond
 _LEAST_FREE = 256 * 1024  # with less free space, an I/O error most likely means a full disk
 
 
@@ -43,6 +49,45 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+class SqliteQueries:
+    """`QueryConnection` on a SQLite file."""
+
+    broken = False
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._until = math.inf
+        self._late = False
+        connection.set_progress_handler(self._check, CHECK_EVERY)
+
+    def begin(self, until: float) -> None:
+        self._until, self._late = until, False
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if self._check():
+            raise QueryTimeout(TOO_LONG)
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if self._late:
+                raise QueryTimeout(TOO_LONG) from None
+            reason = explain(error, self._path)
+            if reason is not None:
+                raise StoreUnavailable(reason) from error
+            raise
+
+    def _check(self) -> int:
+        self._late = time.monotonic() > self._until
+        return int(self._late)
+
+    def interrupt(self) -> None:
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def prepare(path: Path) -> list[int]:

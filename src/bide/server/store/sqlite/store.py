@@ -3,7 +3,8 @@
 1. WAL with synchronous=FULL: a write whose future has resolved survives a power cut.
 2. Only the service process opens the file; the data folder is locked to one service.
 3. A read is one indexed lookup on the event loop, because a thread switch costs more. Jobs are cached until they change.
-   Lists run in a thread. The jobs of each queue are counted as they change, not when they are requested.
+   Lists run in threads with connections of their own. The jobs of each queue are counted as they change, not when they are
+   requested.
 4. The clock never goes back, not even across restarts: it starts no earlier than the newest event. If the system clock is
    behind that, time runs at half speed until the system clock has caught up.
 5. A lease renewal that cannot be written still counts, so a full disk does not take jobs from working children.
@@ -36,9 +37,11 @@ from bide.server.store import (
     QueueState,
     StoreUnavailable,
 )
+from bide.server.store.job_search import SearchDialect
+from bide.server.store.query_threads import QueryThreads
 from bide.server.store.rows import COLUMNS, job_of
-from bide.server.store.sql_reads import Condition, Reads, Rows, SqlReads
-from bide.server.store.sqlite.file import connect, explain, new_epoch, prepare
+from bide.server.store.sql_reads import Reads, Rows, SqlReads
+from bide.server.store.sqlite.file import SqliteQueries, connect, explain, new_epoch, prepare
 from bide.server.store.sqlite.log_mark import MARK, LogMark
 from bide.server.store.sqlite.transaction import (
     BY_ID,
@@ -58,6 +61,9 @@ class SqliteStore(SqlReads):
     """`Store` on one SQLite file."""
 
     one_process = True
+    dialect = SearchDialect(
+        code="json_extract(error, '$.code')", indexed_by="INDEXED BY", rows=False, intersect=True
+    )
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self._wall = clock or SystemClock()
@@ -90,6 +96,14 @@ class SqliteStore(SqlReads):
                 )
             new_epoch(self._connection)
         self._mark.write(self._last_event)
+        self.queries = QueryThreads(self._query_connection)
+
+    def _query_connection(self) -> SqliteQueries:
+        try:
+            return SqliteQueries(self.path, connect(self.path))
+        except sqlite3.DatabaseError as error:  # no file descriptor for it
+            self._raise_explained(error)
+            raise
 
     @property
     def _last_event(self) -> int:
@@ -123,6 +137,7 @@ class SqliteStore(SqlReads):
 
     async def disconnect(self) -> None:
         self._mark.close()
+        await self.queries.close()
         self._connection.close()
         self._reader.close()
 
@@ -213,10 +228,6 @@ class SqliteStore(SqlReads):
 
     async def last_number(self) -> int:
         return self._last_event
-
-    def has_label(self, name: str, value: str) -> Condition:
-        has = "EXISTS (SELECT 1 FROM json_each(labels) l WHERE l.key = ? AND l.value = ?)"
-        return has, (name, value)
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         found: list[Job | Missing] = []

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from bide.core.jobs.record import Job, Status
-from bide.server.store import BY_CONTENT, ClaimRequest, upload_rows
+from bide.server.store import BY_CONTENT, ClaimRequest, NewJob, upload_rows
 from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
@@ -18,9 +19,13 @@ from bide.server.store.transaction import (
     Key,
     RowChanges,
     Transaction,
+    changed_terms,
     encode,
     files_of,
+    input_terms,
+    label_terms,
     ready,
+    step_terms,
     text_of,
 )
 from bide.server.upload_record import Upload, UploadStatus
@@ -35,10 +40,23 @@ _CANDIDATES = (
     "ORDER BY j.priority DESC, j.seq LIMIT ?"
 )
 _PRIORITY = FIELDS.index("priority")
-_INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files) VALUES (?, ?, ?, ?)"
+_INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
+_INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
+_DELETE_TERM = (
+    "DELETE FROM search_terms WHERE (tenant, value, field, kind, queue, job_id) = (?, ?, ?, ?, ?, ?)"
+)
+_OLD = f"SELECT {COLUMNS} FROM jobs WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
 _LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
-# The redundant condition `status <> 'DONE'` lets the planner use the partial index on the status.
-_HELD = f"SELECT {COLUMNS} FROM jobs WHERE status <> 'DONE' AND status IN ({_LIVE}) AND lease_until IS NOT NULL"
+# Skips from tenant to tenant along the index, so that ended jobs are not read.
+_TENANTS = (
+    "WITH RECURSIVE tenants(tenant) AS (SELECT min(tenant) FROM jobs INDEXED BY jobs_facets UNION ALL "
+    "SELECT (SELECT min(tenant) FROM jobs INDEXED BY jobs_facets WHERE tenant > t.tenant) FROM tenants t "
+    "WHERE t.tenant IS NOT NULL)"
+)
+_HELD = (
+    f"{_TENANTS} SELECT {', '.join('j.' + name for name in FIELDS)} FROM tenants t CROSS JOIN jobs j INDEXED BY jobs_facets "
+    f"WHERE j.tenant = t.tenant AND j.status IN ({_LIVE}) AND j.lease_until IS NOT NULL"
+)
 _DUES = (
     "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL "
     "SELECT queue, due FROM jobs WHERE ready = 0 AND due IS NOT NULL"
@@ -91,6 +109,7 @@ _EXPIRED = (
 )
 _TOMBSTONE = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?)"
 
+_read_search = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 EXPIRED_KEYS = 1000  # that one transaction checks at least
 MAX_UPLOADS = 20_000  # in the cache
 MAX_UPLOAD_RECORD = 4096  # bytes of a cached record
@@ -238,12 +257,8 @@ class SqliteTransaction(Transaction):
         execute, now = self._execute, self.now
         for removed in changes.removed:
             self._delete(removed)
-        for new in changes.new:
-            job = new.job
-            execute(_INSERT, (*values_of(job), ready(job, now)))
-            if job.due is not None:
-                self._moves.append((job.queue, None, job.due))
-            execute(_INSERT_INPUT, (job.id, job.tenant, new.input.decode(), text_of(new.files)))
+        if changes.new or changes.changed:
+            self._insert(changes)
         if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
             self._write_uploads(changes)
         for row in changes.keys:
@@ -264,6 +279,23 @@ class SqliteTransaction(Transaction):
         if changes.check:
             execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (now,))
 
+    def _insert(self, changes: RowChanges) -> None:
+        """Write the new jobs, and the terms by which lists find jobs."""
+        for new in changes.new:
+            job = new.job
+            self._execute(_INSERT, (*values_of(job), ready(job, self.now)))
+            if job.due is not None:
+                self._moves.append((job.queue, None, job.due))
+            search = encode(new.search).decode() if new.search else None
+            self._execute(
+                _INSERT_INPUT, (job.id, job.tenant, new.input.decode(), text_of(new.files), search)
+            )
+            if job.labels:
+                self._executemany(_INSERT_TERM, map(astuple, label_terms(job)))
+        terms = changed_terms(changes)
+        if terms:
+            self._executemany(_INSERT_TERM, map(astuple, terms))
+
     def _write_uploads(self, changes: RowChanges) -> None:
         self._executemany(_PUT_UPLOAD, [upload_rows.values_of(u) for u in changes.uploads])
         for upload_id in changes.removed_uploads:
@@ -277,6 +309,7 @@ class SqliteTransaction(Transaction):
         job_id = job.id
         self._execute(_END_OF_KEY, (job_id, self.now, job_id))
         self._execute(_END_OF_CONTENT_KEY, (job_id, BY_CONTENT))
+        self._delete_terms(job)
         row = self._execute("DELETE FROM jobs WHERE id = ? RETURNING queue, due", (job_id,)).fetchone()
         if row is not None and row[1] is not None:
             self._moves.append((row[0], row[1], None))
@@ -284,6 +317,28 @@ class SqliteTransaction(Transaction):
         for table in ("inputs", "steps", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
         self._execute(_TOMBSTONE, (job_id, job.tenant, self.now))
+
+    def _delete_terms(self, job: Job) -> None:
+        """Delete by the whole key, so that the table needs no second index."""
+        found = self._execute("SELECT search FROM inputs WHERE job_id = ?", (job.id,)).fetchone()
+        search = _read_search.decode(found[0]) if found is not None and found[0] else ()
+        terms = [*label_terms(job), *step_terms(job), *input_terms(NewJob(job, b"", search=search))]
+        if terms:
+            self._executemany(_DELETE_TERM, map(astuple, terms))
+
+    def index_old(self, limit: int) -> bool:
+        row = self._execute("SELECT after, last FROM search_backfill").fetchone()
+        if row is None:
+            return False
+        after, last = row
+        jobs = [job_of(found) for found in self._execute(_OLD, (after, last, limit))]
+        for job in jobs:
+            self._executemany(_INSERT_TERM, map(astuple, [*label_terms(job), *step_terms(job)]))
+        if len(jobs) < limit:
+            self._execute("DELETE FROM search_backfill")
+            return False
+        self._execute("UPDATE search_backfill SET after = ?", (jobs[-1].id,))
+        return True
 
     def _save(self, before: Job, after: Job) -> None:
         """Write a changed job, conditional on the version and fence that were read."""

@@ -1,0 +1,467 @@
+"""Finds the jobs of a list in a SQL database: the ids along indexes that are sorted by id, then the rows of one page.
+
+The index `jobs_facets` has the columns tenant, status, kind, queue and id; `jobs_code` also has the code of the error after
+the tenant; the table `search_terms` has tenant, value, field, kind, queue and job. So all jobs of one status, kind and
+queue, or with one term of one kind and queue, are a sorted range. A list is made of such ranges:
+
+1. The distinct (status, kind, queue) that the filter selects are found by skipping along the index. There are few of them.
+2. For each of them the ranges of all terms are intersected. If a range is small, its ids are looked up in the others;
+   otherwise the ranges are merged. So an empty intersection costs one pass over the ranges, not over the table.
+3. A page is the best `limit` ids of all intersections. Each later one is only read up to the worst id found so far.
+
+Every range starts with the tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from bide.core.errors import QueryTimeout
+from bide.core.jobs.record import TERMINAL, Job, Status
+from bide.core.wire.http import ID_CHARACTERS
+from bide.server.store import RUNNING, SHORTEST, Filter, Position, Term
+from bide.server.store.rows import COLUMNS, job_of
+
+Rows = list[tuple[Any, ...]]
+Run = Callable[[str, Sequence[Any]], Rows]
+LOWEST, HIGHEST = "", "~"  # below and above every id
+SMALL = 500  # ids that are looked up in the other ranges at once
+MEDIUM = 20_000  # up to this many are looked up if the other ranges are larger
+MOST_RANGES = 5000
+FEW = 5000  # jobs that are sorted by duration in memory
+_LABELS = ("label.", "label/")  # every field of a label is between these
+_STATUSES = tuple(status.value for status in Status)
+Facet = tuple[str, str, str]  # status, kind, queue
+Bounds = tuple[str, str]  # the smallest id, and the end
+
+
+class SearchDialect(NamedTuple):
+    """What differs between the databases. Every query has a `?` per value."""
+
+    code: str  # the expression of the error's code, as in the index
+    # The name of an index that the query must use follows this; empty: `rows` makes the planner use it.
+    indexed_by: str
+    # Whether a range is written as a comparison of rows, so that the planner has only one index for its order.
+    rows: bool
+    # Whether sorted ranges are merged by INTERSECT; otherwise by joins between these statements.
+    intersect: bool
+    before_merge: str = ""
+    after_merge: str = ""
+
+
+class Range(NamedTuple):
+    """A sorted range of an index: the ids of jobs that have something in common."""
+
+    table: str
+    id: str  # its column
+    equal: tuple[tuple[str, Any], ...]  # columns or expressions, and their values
+    by: str = ""  # the name of the index
+    also: str = ""  # a condition that the partial index needs
+
+    def select(self, dialect: SearchDialect, bounds: Bounds, alias: str = "r") -> tuple[str, list[Any]]:
+        """The query of its ids without an order, and the values."""
+        hint = f" {dialect.indexed_by} {self.by}" if dialect.indexed_by and self.by else ""
+        where, values = self._where(dialect, bounds)
+        also = f"{self.also} AND " if self.also else ""
+        text = f"SELECT {alias}.{self.id} AS id FROM {self.table} AS {alias}{hint} WHERE {also}{where}"
+        return text, values
+
+    def order(self, dialect: SearchDialect, direction: str) -> str:
+        if not dialect.rows:
+            return f"ORDER BY {self.id} {direction}"
+        columns = [column for column, _ in self.equal]
+        return "ORDER BY " + ", ".join(f"{column} {direction}" for column in (*columns, self.id))
+
+    def has(self, dialect: SearchDialect, outer: str) -> tuple[str, list[Any]]:
+        """The condition that the job with the id `outer` is in the range."""
+        hint = f" {dialect.indexed_by} {self.by}" if dialect.indexed_by and self.by else ""
+        also = f"{self.also} AND " if self.also else ""
+        where = " AND ".join(
+            f"p.{column} = ?" if "(" not in column else f"{column} = ?" for column, _ in self.equal
+        )
+        text = f"EXISTS (SELECT 1 FROM {self.table} AS p{hint} WHERE {also}{where} AND p.{self.id} = {outer})"
+        return text, [value for _, value in self.equal]
+
+    def _where(self, dialect: SearchDialect, bounds: Bounds) -> tuple[str, list[Any]]:
+        columns, values = [column for column, _ in self.equal], [value for _, value in self.equal]
+        if dialect.rows:
+            names = ", ".join((*columns, self.id))
+            marks = ", ".join("?" * (len(columns) + 1))
+            text = f"({names}) >= ({marks}) AND ({names}) < ({marks})"
+            return text, [*values, bounds[0], *values, bounds[1]]
+        conditions = [f"{column} = ?" for column in columns]
+        return " AND ".join([*conditions, f"{self.id} >= ?", f"{self.id} < ?"]), [*values, *bounds]
+
+
+class JobSearch:
+    """Runs the queries of one list; call it in a thread."""
+
+    def __init__(self, run: Run, dialect: SearchDialect, filter: Filter) -> None:
+        self._run = run
+        self._dialect = dialect
+        self._filter = filter
+
+    # --- results
+
+    def find(self) -> list[Job]:
+        filter = self._filter
+        found: list[Job] = []
+        while True:
+            wanted = filter.limit - len(found)
+            search = JobSearch(self._run, self._dialect, replace(filter, limit=wanted))
+            page = search._longest() if filter.order == "longest" else [(i, None) for i in search._ids()]
+            jobs = self._jobs([job_id for job_id, _ in page])
+            found += [jobs[job_id] for job_id, _ in page if job_id in jobs]
+            if len(found) >= filter.limit or len(page) < wanted:
+                return found
+            # Some jobs were removed since their ids were read.
+            filter = replace(filter, after=Position(*page[-1]))
+
+    def count(self, most: int) -> int:
+        filter = replace(self._filter, order="newest", after=None, limit=most)
+        search = JobSearch(self._run, self._dialect, filter)
+        if any(not term.field for term in filter.terms):  # a job may match a text twice
+            return len(search._ids())
+        total = 0
+        for ranges, bounds in search._parts():
+            text, values = search._intersection(ranges, bounds, "DESC", most - total)
+            (row,) = search._merged(f"SELECT count(*) FROM ({text}) AS counted", values, ranges)
+            total += int(row[0])
+            if total >= most:
+                return most
+        return total
+
+    def _jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        if not ids:
+            return {}
+        rows = self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids)
+        return {job.id: job for job in map(job_of, rows)}
+
+    def _ids(self) -> list[str]:
+        """The ids of the page, in order."""
+        filter = self._filter
+        newest = filter.order == "newest"
+        direction = "DESC" if newest else "ASC"
+        best: list[str] = []
+        for ranges, (low, high) in self._parts():
+            if len(best) == filter.limit:
+                low, high = (max(low, best[-1]), high) if newest else (low, min(high, best[-1]))  # noqa: PLW2901
+            if low >= high:
+                continue
+            text, values = self._intersection(ranges, (low, high), direction, filter.limit)
+            rows = self._merged(text, values, ranges)
+            if rows:
+                best = sorted({*best, *(row[0] for row in rows)}, reverse=newest)[: filter.limit]
+        return best
+
+    # --- ranges
+
+    def _parts(self) -> Iterator[tuple[list[Range], Bounds]]:
+        """What the list is made of: ranges to intersect, and the bounds of their ids."""
+        number = 0
+        for tenant in self._tenants():
+            for terms, bounds in self._alternatives():
+                for ranges in self._of_tenant(tenant, terms):
+                    number += 1
+                    if number > MOST_RANGES:
+                        raise QueryTimeout(
+                            f"the query selects more than {MOST_RANGES} combinations of status, kind and queue: add "
+                            "kind, queue or status"
+                        )
+                    yield ranges, bounds
+
+    def _tenants(self) -> Iterable[str]:
+        if self._filter.tenant is not None:
+            return [self._filter.tenant]
+        return list(self._distinct("jobs", "tenant", (), "jobs_facets"))
+
+    def _alternatives(self) -> Iterator[tuple[list[Term], Bounds]]:
+        """The terms to find and the bounds of the ids: one alternative for each way to read the free text."""
+        filter = self._filter
+        first, end = filter.first or LOWEST, filter.end or HIGHEST
+        if filter.after is not None and filter.order == "newest":
+            end = min(end, filter.after.id)
+        elif filter.after is not None and filter.order == "oldest":
+            first = max(first, filter.after.id + "\x01")
+        options: list[list[Term | Bounds]] = []
+        for term in filter.terms:
+            ways: list[Term | Bounds] = [term]
+            prefix = term.value.upper()
+            if not term.field and len(prefix) <= 26 and ID_CHARACTERS.issuperset(prefix):
+                ways.append((prefix, prefix + HIGHEST))
+            options.append(ways)
+        for chosen in product(*options):
+            low = max([first, *(way[0] for way in chosen if isinstance(way, tuple))])
+            high = min([end, *(way[1] for way in chosen if isinstance(way, tuple))])
+            if low < high:
+                yield [way for way in chosen if isinstance(way, Term)], (low, high)
+
+    def _of_tenant(self, tenant: str, terms: Sequence[Term]) -> Iterator[list[Range]]:
+        if not terms:
+            yield from ([self._facet(tenant, facet)] for facet in self._facets(tenant))
+            return
+        # By kind and queue: the ranges of each term, one per field that has the value.
+        found: dict[tuple[str, str], list[list[Range]]] | None = None
+        for term in terms:
+            ranges = self._term_ranges(tenant, term)
+            if found is None:
+                found = {pair: [some] for pair, some in ranges.items()}
+            else:
+                found = {pair: [*lists, ranges[pair]] for pair, lists in found.items() if pair in ranges}
+        assert found is not None
+        if not (self._filter.status or self._filter.code is not None):
+            for lists in found.values():
+                yield from map(list, product(*lists))
+            return
+        statuses = self._statuses()
+        facets = (
+            {(status, *pair) for status in statuses for pair in found}
+            if self._filter.code is None
+            else set(self._facets(tenant))
+        )
+        for facet in sorted(facets):
+            for chosen in product(*found.get(facet[1:], ())) if facet[1:] in found else ():
+                yield [self._facet(tenant, facet), *chosen]
+
+    def _facet(self, tenant: str, facet: Facet) -> Range:
+        status, kind, queue = facet
+        equal = (("status", status), ("kind", kind), ("queue", queue))
+        code = self._filter.code
+        if code is None:
+            return Range("jobs", "id", (("tenant", tenant), *equal), "jobs_facets")
+        columns = (("tenant", tenant), (self._dialect.code, code), *equal)
+        return Range("jobs", "id", columns, "jobs_code", "error IS NOT NULL")
+
+    def _statuses(self) -> list[str]:
+        return [s for s in _STATUSES if not self._filter.status or Status(s) in self._filter.status]
+
+    def _facets(self, tenant: str) -> Iterator[Facet]:
+        """The (status, kind, queue) that the filter selects and that exist."""
+        filter = self._filter
+        begin: tuple[tuple[str, Any], ...] = (("tenant", tenant),)
+        index, also = "jobs_facets", ""
+        if filter.code is not None:
+            begin, index, also = (
+                (*begin, (self._dialect.code, filter.code)),
+                "jobs_code",
+                "error IS NOT NULL",
+            )
+        for status in self._statuses():
+            known = (*begin, ("status", status))
+            kinds = (
+                self._distinct("jobs", "kind", known, index, also)
+                if filter.kind is None
+                else [filter.kind]
+            )
+            for kind in kinds:
+                of_kind = (*known, ("kind", kind))
+                queues = (
+                    self._distinct("jobs", "queue", of_kind, index, also)
+                    if filter.queue is None
+                    else [filter.queue]
+                )
+                yield from ((status, kind, queue) for queue in queues)
+
+    def _term_ranges(self, tenant: str, term: Term) -> dict[tuple[str, str], list[Range]]:
+        """The ranges of a term by kind and queue."""
+        filter, table = self._filter, "search_terms"
+        value = (("tenant", tenant), ("value", term.value))
+        fields = (
+            [term.field] if term.field else list(self._distinct(table, "field", value, between=_LABELS))
+        )
+        found: dict[tuple[str, str], list[Range]] = {}
+        for field in fields:
+            of_field = (*value, ("field", field))
+            kinds = self._distinct(table, "kind", of_field) if filter.kind is None else [filter.kind]
+            for kind in kinds:
+                of_kind = (*of_field, ("kind", kind))
+                queues = (
+                    self._distinct(table, "queue", of_kind) if filter.queue is None else [filter.queue]
+                )
+                for queue in queues:
+                    equal = (*of_kind, ("queue", queue))
+                    found.setdefault((kind, queue), []).append(Range(table, "job_id", equal))
+        return found
+
+    def _distinct(
+        self,
+        table: str,
+        column: str,
+        known: tuple[tuple[str, Any], ...],
+        index: str = "",
+        also: str = "",
+        between: tuple[str, str] | None = None,
+    ) -> Iterator[str]:
+        """The values of a column, each found by one step along the index."""
+        hint = f" {self._dialect.indexed_by} {index}" if self._dialect.indexed_by and index else ""
+        conditions = [*([also] if also else []), *(f"{name} = ?" for name, _ in known), f"{column} > ?"]
+        values = [value for _, value in known]
+        last = "" if between is None else between[0]
+        if between is not None:
+            conditions.append(f"{column} < ?")
+        # The order names all columns, so that no other index has it.
+        names = ", ".join([*(name for name, _ in known), column])
+        sql = f"SELECT {column} FROM {table}{hint} WHERE {' AND '.join(conditions)} ORDER BY {names} LIMIT 1"
+        while rows := self._run(sql, [*values, last, *([] if between is None else [between[1]])]):
+            last = rows[0][0]
+            yield last
+
+    # --- intersections
+
+    def _intersection(
+        self, ranges: list[Range], bounds: Bounds, direction: str, limit: int
+    ) -> tuple[str, list[Any]]:
+        """The query of the ids that are in all ranges. Sorts `ranges`: the first is the smallest, or all are merged."""
+        dialect = self._dialect
+        if len(ranges) == 1:
+            text, values = ranges[0].select(dialect, bounds)
+            return f"{text} {ranges[0].order(dialect, direction)} LIMIT ?", [*values, limit]
+        if not self._smallest_first(ranges, bounds):
+            return self._merge(ranges, bounds, direction, limit)
+        text, values = ranges[0].select(dialect, bounds)
+        for other in ranges[1:]:
+            condition, more = other.has(dialect, f"r.{ranges[0].id}")
+            text, values = f"{text} AND {condition}", [*values, *more]
+        return f"{text} {ranges[0].order(dialect, direction)} LIMIT ?", [*values, limit]
+
+    def _smallest_first(self, ranges: list[Range], bounds: Bounds) -> bool:
+        """Whether a range is so small that its ids are looked up in the others."""
+        for most in (SMALL, MEDIUM):
+            sizes = [self._size(one, bounds, most) for one in ranges]
+            if min(sizes) < most:
+                smallest = sizes.index(min(sizes))
+                ranges.insert(0, ranges.pop(smallest))
+                return most == SMALL or max(sizes) == most
+        return False
+
+    def _size(self, one: Range, bounds: Bounds, most: int) -> int:
+        text, values = one.select(self._dialect, bounds)
+        # With the order, the planner uses the same index as for the ids.
+        ordered = f"{text} {one.order(self._dialect, 'DESC')} LIMIT ?"
+        return int(self._run(f"SELECT count(*) FROM ({ordered}) AS counted", [*values, most])[0][0])
+
+    def _merge(
+        self, ranges: list[Range], bounds: Bounds, direction: str, limit: int
+    ) -> tuple[str, list[Any]]:
+        selects = [one.select(self._dialect, bounds) for one in ranges]
+        values = [value for _, some in selects for value in some]
+        if self._dialect.intersect:
+            text = " INTERSECT ".join(text for text, _ in selects)
+            return f"{text} ORDER BY id {direction} LIMIT ?", [*values, limit]
+        ordered = [
+            f"({text} {one.order(self._dialect, direction)})"
+            for one, (text, _) in zip(ranges, selects, strict=True)
+        ]
+        joins = "".join(
+            f" JOIN {text} AS m{n} ON m{n}.id = m0.id" for n, text in enumerate(ordered) if n
+        )
+        return f"SELECT m0.id FROM {ordered[0]} AS m0{joins} ORDER BY m0.id {direction} LIMIT ?", [
+            *values,
+            limit,
+        ]
+
+    def _merged(self, text: str, values: Sequence[Any], ranges: Sequence[Range]) -> Rows:
+        """The rows of an intersection."""
+        merges = " JOIN " in text and bool(self._dialect.before_merge) and len(ranges) > 1
+        if not merges:
+            return self._run(text, values)
+        self._run(self._dialect.before_merge, ())
+        try:
+            return self._run(text, values)
+        finally:
+            self._run(self._dialect.after_merge, ())
+
+    # --- by duration
+
+    def _longest(self) -> list[tuple[str, float | None]]:
+        """The ids and ranks of the page."""
+        filter = self._filter
+        if filter.terms:
+            few = JobSearch(
+                self._run, self._dialect, replace(filter, order="newest", after=None, limit=FEW + 1)
+            )._ids()
+            if len(few) <= FEW:
+                return self._sorted(few)
+        best: list[tuple[float, str]] = []
+        for rank, status, tenant, conditions, values in self._duration_parts():
+            best += self._ranked(rank, status, tenant, conditions, values)
+            best = sorted(set(best), reverse=True)[: filter.limit]
+        return [(job_id, rank) for rank, job_id in best]
+
+    def _duration_parts(self) -> Iterator[tuple[str, str, str, str, list[Any]]]:
+        filter = self._filter
+        for tenant in self._tenants():
+            for terms, bounds in self._alternatives():
+                conditions, values = ["id >= ?", "id < ?"], [*bounds]
+                if filter.code is not None:
+                    conditions.append(f"error IS NOT NULL AND {self._dialect.code} = ?")
+                    values.append(filter.code)
+                for term in terms:
+                    fields = "p.field = ?" if term.field else "p.field > ? AND p.field < ?"
+                    conditions.append(
+                        f"EXISTS (SELECT 1 FROM search_terms AS p WHERE p.tenant = jobs.tenant AND p.value = ? AND {fields} "
+                        "AND p.kind = jobs.kind AND p.queue = jobs.queue AND p.job_id = jobs.id)"
+                    )
+                    values += [term.value, *([term.field] if term.field else _LABELS)]
+                where = " AND ".join(conditions)
+                for status in self._statuses():
+                    if status == Status.PROCESSING:
+                        yield f"{RUNNING!r} - started_at", status, tenant, where, values
+                    elif Status(status) in TERMINAL:
+                        yield "finished_at - started_at", status, tenant, where, values
+
+    def _ranked(
+        self, rank: str, status: str, tenant: str, where: str, values: Sequence[Any]
+    ) -> list[tuple[float, str]]:
+        filter = self._filter
+        ended = status != Status.PROCESSING
+        index = "jobs_longest" if ended else "jobs_facets"
+        hint = f" {self._dialect.indexed_by} {index}" if self._dialect.indexed_by else ""
+        only = f"{rank} >= {SHORTEST}" if ended else "started_at IS NOT NULL"
+        last = filter.after
+        after, position = "", []
+        if last is not None and last.rank is not None:
+            after, position = (
+                f" AND ({rank} < ? OR ({rank} = ? AND id < ?)) AND {rank} <= ?",
+                [*(last.rank, last.rank, last.id, last.rank)],
+            )
+        found: list[tuple[float, str]] = []
+        columns = "tenant, status, kind, queue"
+        order = (
+            f"ORDER BY {columns.replace(',', ' DESC,')} DESC, {rank} DESC, id DESC"
+            if ended
+            else (f"ORDER BY {rank} DESC, id DESC")
+        )
+        sql = (
+            f"SELECT {rank}, id FROM jobs{hint} WHERE tenant = ? AND status = ? AND kind = ? AND queue = ? AND {only} "
+            f"AND {where}{after} {order} LIMIT ?"
+        )
+        facets = replace(filter, code=None, status=frozenset({Status(status)}))
+        for facet in JobSearch(self._run, self._dialect, facets)._facets(tenant):
+            found += self._run(sql, [tenant, *facet, *values, *position, filter.limit])
+        return found
+
+    def _sorted(self, ids: Sequence[str]) -> list[tuple[str, float | None]]:
+        ranked: list[tuple[float, str]] = []
+        sql = "SELECT id, status, started_at, finished_at FROM jobs WHERE id IN ({})"
+        for begin in range(0, len(ids), 500):
+            some = ids[begin : begin + 500]
+            for job_id, status, started, finished in self._run(sql.format(_marks(some)), some):
+                if started is None:
+                    continue
+                if status == Status.PROCESSING:
+                    ranked.append((RUNNING - started, job_id))
+                elif finished is not None and finished - started >= SHORTEST:
+                    ranked.append((finished - started, job_id))
+        last = self._filter.after
+        if last is not None and last.rank is not None:
+            ranked = [one for one in ranked if one < (last.rank, last.id)]
+        return [(i, rank) for rank, i in sorted(ranked, reverse=True)[: self._filter.limit]]
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,68 @@
+"""The connection of a thread for lists and statistics, with a time limit that the server enforces."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from bide.core.errors import QueryTimeout
+from bide.server.store import StoreUnavailable
+from bide.server.store.postgres.server import PostgresServer, explain
+from bide.server.store.query_threads import LIMIT, TOO_LONG
+
+_CANCELLED = "57014"
+# A bitmap has no order, so a page would have to read the whole range.
+_SETTINGS = f"SET statement_timeout = '{LIMIT * 1000:.0f}ms'; SET enable_bitmapscan = off"
+
+
+class PostgresQueries:
+    """`QueryConnection` on PostgreSQL."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._until = 0.0
+        try:
+            self._connection = server.connect()
+            self._connection.execute(_SETTINGS.encode(), prepare=False)
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"{server.shown}: {explain(error) or error}") from error
+
+    @property
+    def broken(self) -> bool:
+        return self._connection.closed
+
+    def begin(self, until: float) -> None:
+        self._until = until
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if time.monotonic() > self._until:
+            raise QueryTimeout(TOO_LONG)
+        try:
+            prepare = None if values else False  # several statements cannot be prepared
+            text = sql.replace("?", "%s").encode()
+            cursor = self._connection.execute(text, values or None, prepare=prepare)
+            return cursor.fetchall() if cursor.description is not None else []
+        except psycopg.Error as error:
+            if error.sqlstate == _CANCELLED:
+                raise QueryTimeout(TOO_LONG) from None
+            reason = explain(error)
+            if reason is not None:
+                raise StoreUnavailable(reason) from error
+            raise
+
+    def interrupt(self) -> None:
+        # The thread waits for the socket, also when the server is stopped and cannot cancel the query.
+        with (
+            contextlib.suppress(psycopg.Error, OSError),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as own,
+        ):
+            own.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._connection.close()
