@@ -147,7 +147,7 @@ def test_few_connections_are_held_at_a_time(service: ServiceProcess, tmp_path: P
     import { writeFileSync } from "node:fs";
     let held = 0, most = 0;
     const counting = async (url, init) => {
-      const holds = "Prefer" in (init.headers ?? {});
+      const holds = init.headers.has("Prefer");
       held += holds; most = Math.max(most, held);
       try { return await fetch(url, init); } finally { held -= holds; }
     };
@@ -200,6 +200,27 @@ def test_events_of_many_jobs_on_one_connection(service: ServiceProcess) -> None:
     say(jobs.every((job) => ended.has(job.id)));
     """
     assert run_node(script, service.url, "js-events") == [True]
+
+
+def test_the_output_of_a_job_is_read_from_its_first_chunk(service: ServiceProcess) -> None:
+    """Also after the job has ended; a later attempt is another generation."""
+    script = """
+    const client = new Client(base);
+    const job = await client.submit("emits", { count: 5, failures: 1 });
+    const read = async (options) => {
+      const found = [];
+      for await (const { generation, index, data, id } of job.stream(options)) found.push([generation, index, data, id]);
+      return found;
+    };
+    const live = await read();
+    const late = await read();
+    say([live.map(([generation, index, data]) => [generation, index, data]), JSON.stringify(late) === JSON.stringify(live)]);
+    say((await read({ after: late.at(-3)[3] })).length);
+    """
+    (live, same), rest = run_node(script, service.url)
+    first, second = sorted({generation for generation, _, _ in live})
+    assert live == [[g, i, {"n": i}] for g in (first, second) for i in range(5)]
+    assert same and rest == 2
 
 
 # --- files

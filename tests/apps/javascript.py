@@ -41,6 +41,14 @@ def until_there(ctx: Context, path: str) -> str:
     return Path(path).read_text()
 
 
+@app.job(retries=1, backoff=0.01)
+def emits(ctx: Context, count: int, failures: int = 0) -> None:
+    for number in range(count):
+        ctx.emit({"n": number})
+    if ctx.attempt <= failures:
+        raise JobError("NOT_YET", "the next attempt emits again", retryable=True)
+
+
 @app.job()
 def large(size: int) -> str:
     return "x" * size

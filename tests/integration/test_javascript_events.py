@@ -208,6 +208,26 @@ def test_leaving_the_loop_and_aborting_close_the_connection(script: Script) -> N
     until(script.closed.is_set)
 
 
+def chunk(id: str, generation: int, index: int) -> bytes:
+    data = {"jobId": JOB, "job": {"output": index, "generation": generation, "index": index}}
+    return f"event: output\nid: {id}\nretry: 30\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def test_output_is_read_again_after_a_reset_without_a_repeat(script: Script) -> None:
+    script.stream(chunk("a-1", 1, 0), chunk("a-2", 1, 1))
+    script.stream(event("b-7", "reset", "PROCESSING"), hold=True)
+    script.stream(chunk("b-1", 1, 0), chunk("b-2", 1, 1), chunk("b-3", 1, 2), chunk("b-4", 2, 0), END)
+    read = f"""
+    const seen = [];
+    for await (const {{ id, generation, index }} of client.job("{JOB}").stream()) seen.push([id, generation, index]);
+    say(seen);
+    """
+    (seen,) = run_node(READ + read, script.url)
+    assert seen == [["a-1", 1, 0], ["a-2", 1, 1], ["b-3", 1, 2], ["b-4", 2, 0]]
+    assert script.cursors == [None, "a-2", None]
+    until(script.closed.is_set)
+
+
 def test_the_parser_takes_every_form_of_the_format(script: Script) -> None:
     """Line ends of all kinds, bytes that are cut anywhere, comments, several data lines, fields that are not known."""
     text = (

@@ -217,6 +217,8 @@ export class Job<Result = any> {
   /** The response with a file that the job has produced. */
   file(name: string, options?: { signal?: AbortSignal; headers?: Record<string, string> }): Promise<Response>;
   events(options?: EventOptions): AsyncGenerator<JobEvent, void, void>;
+  /** Reads what the handler emits with `ctx.emit`, from the first chunk or after one, until the job has ended. */
+  stream<Data = any>(options?: EventOptions): AsyncGenerator<OutputChunk<Data>, void, void>;
   cancel(options?: { signal?: AbortSignal }): Promise<JobStatus<Result>>;
   /** Runs the job again after ERROR, CANCELLED or PARTIAL_SUCCESS; finished steps are kept. */
   retry(options?: { signal?: AbortSignal }): Promise<JobStatus<Result>>;
@@ -264,7 +266,7 @@ export interface EventFilter {
   queue?: string;
   label?: Record<string, string> | string;
   type?: string | string[];
-  id?: string | string[];
+  id?: string | Job | (string | Job)[];
 }
 
 export interface EventOptions {
@@ -288,6 +290,14 @@ export interface JobEvent {
   at?: string;
   job?: any;
   snapshot?: any;
+}
+
+/** What a handler has emitted. Another attempt of the job begins a new generation with index 0. */
+export interface OutputChunk<Data = any> {
+  id: string;
+  data: Data;
+  generation: number;
+  index: number;
 }
 
 export type Size = "small" | "medium" | "large";

@@ -168,10 +168,13 @@ function mayRetry(error, safe) {
 
 /** One request, with a time limit until its headers arrive. The signal also ends the reading of the body. */
 async function send(fetcher, url, { signal, ...init }, seconds = REQUEST_TIMEOUT) {
+  // A wrong URL or header throws here, and is not taken for a failed connection.
+  const request = { ...init, headers: new Headers(init.headers) };
+  new URL(url, globalThis.location?.href);
   const late = new AbortController();
   const timer = seconds < LONGEST_TIMER ? setTimeout(() => late.abort(), seconds * 1000) : undefined;
   try {
-    return await fetcher(url, { ...init, signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal });
+    return await fetcher(url, { ...request, signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal });
   } catch (error) {
     if (signal?.aborted) throw signal.reason;
     const cause = error.cause ?? error;
@@ -435,6 +438,26 @@ export class Job {
     return this.#client.events(this, options);
   }
 
+  /** Yields what the handler emits, from the first chunk or after one, until the job has ended. */
+  async *stream({ after, ...options } = {}) {
+    const path = `${this.path}/stream`;
+    const given = { retryFor: this.#client.retryFor, ...options };
+    let last = [0, -1]; // generation and index
+    for (let cursor = after, complete = false; !complete; ) {
+      complete = true;
+      for await (const { type, id, job } of readEvents(this.#client, path, { ...given, after: cursor })) {
+        if (type === "reset") {
+          [cursor, complete] = [undefined, false]; // the cursor is void: read from the first chunk, and skip known ones
+          break;
+        }
+        const { output: data, generation, index } = job;
+        if (type !== "output" || generation < last[0] || (generation === last[0] && index <= last[1])) continue;
+        last = [generation, index];
+        yield { id, data, generation, index };
+      }
+    }
+  }
+
   async cancel(options) {
     return this.#act("cancel", options);
   }
@@ -462,7 +485,8 @@ function queryOf(filter) {
     if (name === "label" && value && typeof value === "object" && !Array.isArray(value)) {
       return Object.entries(value).map(([label, wanted]) => [name, `${label}:${wanted}`]);
     }
-    return [value].flat().filter((one) => one !== undefined).map((one) => [name, one]);
+    const values = [value].flat().filter((one) => one !== undefined);
+    return values.map((one) => [name, one instanceof Job ? one.id : one]);
   });
   return pairs.length > 0 ? `?${new URLSearchParams(pairs)}` : "";
 }
@@ -499,7 +523,9 @@ export class Upload {
     this.#blob = blobOf(file);
     this.#options = options;
     const { queue, runAt, deadline, dedupe } = options;
-    this.#metadata = { kind, parameter, filename: name, filetype: type || undefined, queue, runAt, deadline, dedupe };
+    this.#metadata = { kind, parameter, filename: name, filetype: type || undefined, queue, dedupe };
+    if (runAt !== undefined) this.#metadata.runAt = new Date(runAt).toISOString();
+    if (deadline !== undefined) this.#metadata.deadline = new Date(deadline).toISOString();
     if (kind !== undefined) this.#metadata.idempotencyKey = options.idempotencyKey ?? newKey();
     for (const [key, value] of Object.entries({ input, labels, priority })) {
       if (value !== undefined) this.#metadata[key] = JSON.stringify(value);
@@ -718,7 +744,12 @@ function splitCursor(cursor) {
 }
 
 function eventOf({ event, id, data }) {
-  const value = JSON.parse(data);
+  let value;
+  try {
+    value = JSON.parse(data);
+  } catch (error) {
+    throw new Unreachable(`The data of an event is not JSON: ${data.slice(0, 80)}`, { cause: error });
+  }
   if (event === "snapshot" || event === "reset") return { type: event, id, snapshot: value };
   return { ...value, type: event, ...(id === undefined ? {} : { id }) };
 }
