@@ -1,5 +1,5 @@
-"""`python -m bench.before --base REV`: compares the CPU time per operation with REV; exits with 0 only if every
-figure is within its limit.
+"""`python -m bench.before --base REV`: compares the CPU time per operation and the latency of one job with REV. The exit
+code is 0 only if every figure is within its limit.
 
 A round starts one process for each tree and alternates between them in short slices, so that both see the same machine. A
 figure is the median of the rounds' ratios.
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.before.trees import Tree, trees
-from bench.before.workloads import PARTS
+from bench.before.workloads import LATENCY, PARTS
 from bench.runner import Benchmark
 from bench.service.table import Line
 
@@ -69,7 +69,8 @@ def _line(what: str, pairs: list[tuple[float, float]]) -> Line:
     before, now = (1e6 * median(values) for values in zip(*pairs, strict=True))
     spread = f"rounds {ratios[0]:.3f} to {ratios[-1]:.3f}"
     detail = f"{now:.1f} : {before:.1f} µs; {spread}"
-    return Line(f"CPU time of {what}, beside before", median(ratios), "≤", BAR, detail=detail)
+    unit = "time" if what == LATENCY else "CPU time"
+    return Line(f"{unit} of {what}, beside before", median(ratios), "≤", BAR, detail=detail)
 
 
 sys.exit(main())

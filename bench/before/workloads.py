@@ -1,4 +1,5 @@
-"""The workloads: CPU seconds per operation, each round with a new process and a new data folder.
+"""The workloads: CPU seconds per operation, each round with a new process and a new data folder. `latency` measures
+seconds of a clock instead.
 
 A workload is entered once per round and tree, and then called several times; each call is a slice of the round. Slices of
 both trees alternate, so that a machine that becomes slower or faster for a while does so for both.
@@ -7,6 +8,7 @@ both trees alternate, so that a machine that becomes slower or faster for a whil
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +26,8 @@ from bench.usage import cpu_of_all
 
 WARM_UP = 500  # operations
 SUBMISSIONS, DRAINED, ASKED = 1000, 500, 2000  # per slice
+ONE_BY_ONE = 30  # jobs of a slice, each after the result of the one before
+LATENCY = "a job from submit to result()"  # in seconds of a clock
 MIB = 1024 * 1024
 LARGE, SMALL, SMALL_ONES = 64 * MIB, 16 * 1024, 600
 FEW, MANY = 1000, 100_000  # jobs that the client waits for
@@ -129,6 +133,36 @@ def upload(tree: Tree, folder: Path) -> Iterator[Slice]:
         yield a_slice
 
 
+@contextmanager
+def latency(tree: Tree, folder: Path) -> Iterator[Slice]:
+    """One job at a time at an idle service, from `submit` to the return of `result()`."""
+
+    def a_slice() -> Costs:
+        return {LATENCY: (float(ask(client)), ONE_BY_ONE)}
+
+    def ask(client: subprocess.Popen[str]) -> str:
+        assert client.stdin is not None and client.stdout is not None
+        client.stdin.write("\n")
+        client.stdin.flush()
+        return client.stdout.readline()
+
+    with servers.bide(folder, env=tree.env) as site:
+        url = f"http://127.0.0.1:{site.port}"
+        with subprocess.Popen(
+            [sys.executable, "-m", "bench.before.latency", url, str(ONE_BY_ONE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=servers.ROOT,
+            env={**os.environ, **tree.env},
+        ) as client:
+            assert client.stdin is not None and client.stdout is not None
+            client.stdout.readline()
+            yield a_slice
+            client.stdin.close()
+            client.wait(10)
+
+
 def poll_few(tree: Tree, folder: Path) -> AbstractContextManager[Slice]:
     return _polls("a poll, 1,000 waiting", tree, folder, FEW, one_in=1000)
 
@@ -190,6 +224,7 @@ PARTS: dict[str, tuple[Workload, int]] = {
     "submit": (submit, 20),
     "drain": (drain, 20),
     "status": (status, 20),
+    "latency": (latency, 20),
     "poll-1000": (poll_few, POLL_SLICES),
     "poll-100000": (poll_many, POLL_SLICES),
     "upload": (upload, 1),
