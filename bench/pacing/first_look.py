@@ -24,7 +24,7 @@ def measure() -> list[Line]:
     )
     return [
         Line(
-            "first job of an unknown kind: delay beside max(1 s, half of its duration)",
+            "first job of an unknown kind: delay at most max(1 s, half of its duration)",
             delays[worst] / _limit(duration),
             "≤",
             1.0,

@@ -6,7 +6,8 @@ All decisions are pure functions of (state, now, rng); `now` is in monotonic sec
 Invariants:
 1. No task or timer per job: one queue, ordered by the time at which each job is due.
 2. `next` takes each request that it returns from the budget.
-3. A job is due no later than its longest silence after the last poll.
+3. A job is due no later than its longest silence after the last poll. While fewer than three ends of a kind are known,
+   that is half of the job's age for as many waiting jobs as ends are missing, if the budget has requests to spare.
 4. The price is never below the floor. It rises until the due jobs fit the budget: it is the moving average of the
    price at which jobs are polled. A job is planned at the current price. Jobs whose price or knowledge is out of date
    are planned again at the head of the queue and a few at a time in a round-robin scan, so that no change touches all
@@ -34,8 +35,8 @@ LEAST_PRICE = 0.01  # the part of the price that is left with the most jitter
 FIRST_INTERVAL = 1.0  # seconds; of a backoff
 SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
 FEW = 500  # jobs up to which the round-robin scan checks several at a time
-# While hardly anything is known of a kind: the longest silence as a part of the job's age, and its least length.
-FIRST_SILENCE, LEAST_FIRST_SILENCE = 0.5, 0.5
+# Of a first job: its longest silence as a part of its age, the least length of that, and the age at its first poll.
+FIRST_SILENCE, LEAST_FIRST_SILENCE, FIRST_LOOK = 0.5, 0.5, 1.0
 NEXT_LOOK = 0.02  # the least number of seconds between two checks of a batch
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
@@ -273,6 +274,7 @@ class PollSchedule:
             job.number = -1
             self.waiting -= 1
             job.kind.plans.sketch.waiting -= 1
+            job.kind.first -= job.first
 
     def jobs(self) -> list[PlannedJob]:
         """All waiting jobs."""
@@ -310,10 +312,11 @@ class PollSchedule:
             age = plans.at(price, now, dice).next(job.asked)
         job.version = plans.version
         longest = job.longest
-        if self.price <= SPARE * self.floor and not kind.known:
+        if self.price <= SPARE * self.floor and not kind.known and self._is_first(job):
             # Hardly anything is known of the kind: the longest silence grows with the age, whatever a report says.
-            first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * job.asked)
-            longest = max(job.shortest, min(longest, first * self._patience * (1.0 - 0.1 * dice)))
+            first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * job.asked) if job.asked else FIRST_LOOK
+            sooner = 1.0 - 0.5 * self._jitter * dice
+            longest = max(job.shortest, min(longest, first * self._patience * sooner))
         age = max(age, job.asked + job.shortest)
         job.latest = latest = job.asked + longest
         job.planned = age = age if age < latest else latest
@@ -321,6 +324,16 @@ class PollSchedule:
         if now < job.deadline < due:
             due = job.deadline
         self._push(job, due if due > job.not_before else job.not_before)
+
+    def _is_first(self, job: PlannedJob) -> bool:
+        """Whether the job is one of the few whose ends teach how long its kind takes.
+
+        Only as many as are missing, because the requests for further jobs of a burst would say little that is new.
+        """
+        if not job.first and job.kind.needs_first():
+            job.first = True
+            job.kind.first += 1
+        return job.first
 
     def _jittered(self, interval: float) -> float:
         longest, jitter, dice = self._longest or LONGEST_INTERVAL, self._jitter, self._random()
