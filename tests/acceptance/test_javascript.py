@@ -308,6 +308,8 @@ def test_an_upload_can_be_paused_resumed_and_taken_over(service: ServiceProcess,
     await eventually(() => upload.paused);
     say(await Promise.race([upload.done, new Promise((resolve) => setTimeout(resolve, 100, upload.sent))]));
     upload.resume();
+    upload.pause();
+    upload.resume(); // before the pause had an effect
     await upload.done;
     say([upload.sent === file.size, begun === upload.url]);
     const controller = new AbortController();

@@ -116,6 +116,10 @@ function sleep(seconds, signal) {
 
 /** A signal that aborts with the caller's signal, and with a WaitTimeout when the time has passed. */
 class TimeLimit {
+  #cancel;
+  #outer;
+  #timer;
+
   constructor({ signal, timeout, deadline }, what) {
     const controller = new AbortController();
     const ends = [timeout, deadline === undefined ? undefined : (new Date(deadline) - Date.now()) / 1000];
@@ -123,13 +127,13 @@ class TimeLimit {
     if (Number.isNaN(seconds)) throw new TypeError(`timeout ${timeout} or deadline ${deadline} is not a time`);
     this.signal = controller.signal;
     this.end = now() + seconds;
-    this._cancel = () => controller.abort(signal.reason);
-    this._outer = signal;
-    if (signal?.aborted) this._cancel();
-    signal?.addEventListener("abort", this._cancel);
+    this.#cancel = () => controller.abort(signal.reason);
+    this.#outer = signal;
+    if (signal?.aborted) this.#cancel();
+    signal?.addEventListener("abort", this.#cancel);
     if (seconds < LONGEST_TIMER) {
       const error = new WaitTimeout(`${what} did not end within ${Math.max(0, seconds).toFixed(1)} s`);
-      this._timer = setTimeout(() => controller.abort(error), Math.max(0, seconds) * 1000);
+      this.#timer = setTimeout(() => controller.abort(error), Math.max(0, seconds) * 1000);
     }
   }
 
@@ -138,8 +142,8 @@ class TimeLimit {
   }
 
   close() {
-    clearTimeout(this._timer);
-    this._outer?.removeEventListener("abort", this._cancel);
+    clearTimeout(this.#timer);
+    this.#outer?.removeEventListener("abort", this.#cancel);
   }
 }
 
@@ -231,15 +235,23 @@ export class Client {
   }
 
   /** Sends a request to the service. `path` is relative to its URL, or a link of one of its responses. */
-  async request(method, path, { json, body, headers, signal, timeout, safe = method !== "POST", retryFor, onRetry } = {}) {
-    const attempt = () => this.#once(method, path, { json, body, headers, signal, timeout });
+  async request(method, path, { signal, safe = method !== "POST", retryFor, onRetry, ...options } = {}) {
+    const attempt = () => this.#once(method, path, { signal, ...options });
     return persist(attempt, { retryFor: retryFor ?? this.#retryFor, signal, safe, onRetry });
   }
 
   /** The same; returns the JSON of the response. */
-  async json(method, path, { signal, safe = method !== "POST", retryFor, ...options } = {}) {
-    const attempt = async () => readJson(await this.#once(method, path, { signal, ...options }), signal);
-    return persist(attempt, { retryFor: retryFor ?? this.#retryFor, signal, safe });
+  async json(method, path, options) {
+    return (await this.read(method, path, options)).body;
+  }
+
+  /** The same, with the response. A body that breaks off is a failed request. A 304 has no body. */
+  async read(method, path, { signal, safe = method !== "POST", retryFor, onRetry, ...options } = {}) {
+    const attempt = async () => {
+      const response = await this.#once(method, path, { signal, ...options });
+      return { response, body: response.status === 304 ? undefined : await readJson(response, signal) };
+    };
+    return persist(attempt, { retryFor: retryFor ?? this.#retryFor, signal, safe, onRetry });
   }
 
   async #once(method, path, { json, body, headers, signal, timeout = REQUEST_TIMEOUT }) {
@@ -303,9 +315,7 @@ export class Client {
         if (waiting.length === 0) return handles.map((job) => job.latest);
         let pause = LONGEST_PAUSE;
         for (let i = 0; i < waiting.length; i += 100) {
-          const group = waiting.slice(i, i + 100);
-          const options = { signal: limit.signal, retryFor: retryFor ?? this.#retryFor };
-          const hint = await this.#refresh(group, options, onChange);
+          const hint = await this.#refresh(waiting.slice(i, i + 100), { signal: limit.signal, retryFor }, onChange);
           pause = Math.min(pause, hint);
         }
         if (handles.some((job) => !job.ended)) await sleep(delayed(pause), limit.signal);
@@ -315,16 +325,12 @@ export class Client {
     }
   }
 
-  async #refresh(group, { signal, retryFor }, onChange) {
-    const query = group.map((job) => `id=${job.id}`).join("&");
-    const attempt = async () => {
-      const response = await this.#once("GET", `jobs?${query}`, { signal });
-      return [await readJson(response, signal), readRetryAfter(response.headers)];
-    };
-    const [{ jobs, missing }, hint] = await persist(attempt, { retryFor, signal });
-    if (missing.length > 0) throw new BideError(`The service has no job ${missing.join(", ")}`);
-    for (const status of jobs) group.find((job) => job.id === status.jobId)?.update(status, onChange);
-    return hint ?? 2;
+  /** Updates up to 100 jobs. Returns after how many seconds to ask again. */
+  async #refresh(group, options, onChange) {
+    const { response, body } = await this.read("GET", `jobs${queryOf({ id: group })}`, options);
+    if (body.missing.length > 0) throw new BideError(`The service has no job ${body.missing.join(", ")}`);
+    for (const status of body.jobs) group.find((job) => job.id === status.jobId)?.update(status, onChange);
+    return readRetryAfter(response.headers) ?? 2;
   }
 
   /** Uploads a file in pieces, and resumes after failures. With `kind`, the complete file becomes a job. */
@@ -393,7 +399,8 @@ export class Job {
     try {
       while (!this.ended) {
         const began = now();
-        const answer = await this.#client.hold((held) => this.#ask({ held: held && !first, etag, limit, retryFor, onChange }));
+        const ask = (held) => this.#ask({ held: held && !first, etag, limit, retryFor, onChange });
+        const answer = await this.#client.hold(ask);
         etag = answer.etag ?? etag;
         if (this.ended) break;
         // A response that the service held, or that came early with news, is followed at once.
@@ -414,11 +421,11 @@ export class Job {
     const headers = hold > 0 ? { Prefer: `wait=${hold}` } : {};
     if (etag !== undefined && (onChange !== undefined || hold === 0)) headers["If-None-Match"] = etag;
     const options = { signal: limit.signal, headers, timeout: REQUEST_TIMEOUT + hold, retryFor };
-    const response = await this.#client.request("GET", this.path, options);
-    const changed = response.status === 200 && this.update(await readJson(response, limit.signal), onChange);
-    const hint = readRetryAfter(response.headers);
+    const { response, body } = await this.#client.read("GET", this.path, options);
+    const changed = body !== undefined && this.update(body, onChange);
     const applied = response.headers.has("Preference-Applied"); // a proxy may remove `Prefer`
-    return { held: applied, changed, hint, etag: response.headers.get("ETag") ?? undefined };
+    const etagNow = response.headers.get("ETag") ?? undefined;
+    return { held: applied, changed, hint: readRetryAfter(response.headers), etag: etagNow };
   }
 
   /** Waits, and returns the result. Throws JobFailed if the job has none. */
@@ -450,8 +457,9 @@ export class Job {
           [cursor, complete] = [undefined, false]; // the cursor is void: read from the first chunk, and skip known ones
           break;
         }
+        if (type !== "output") continue;
         const { output: data, generation, index } = job;
-        if (type !== "output" || generation < last[0] || (generation === last[0] && index <= last[1])) continue;
+        if (generation < last[0] || (generation === last[0] && index <= last[1])) continue;
         last = [generation, index];
         yield { id, data, generation, index };
       }
@@ -549,7 +557,7 @@ export class Upload {
   }
 
   resume() {
-    this.#paused = false;
+    this.#paused = this.#cancelled;
     this.#wake();
   }
 
@@ -573,7 +581,7 @@ export class Upload {
         return this;
       } catch (error) {
         if (signal?.aborted) throw signal.reason;
-        if (!this.#paused) throw error;
+        if (!this.#running.signal.aborted) throw error;
       }
     }
   }
@@ -654,7 +662,7 @@ export class Upload {
     const offset = known ?? Number(response.headers.get("Upload-Offset") ?? NaN);
     const length = Number(response.headers.get("Upload-Length") ?? this.size);
     if (length !== this.size || offset > this.size) {
-      throw new BideError(`The upload at ${this.url} belongs to another file: it has ${length} bytes, not ${this.size}`);
+      throw new BideError(`${this.url} is an upload of another file: it has ${length} bytes, not ${this.size}`);
     }
     if (!Number.isInteger(offset)) throw new Unreachable("The response has no Upload-Offset header");
     const job = response.headers.get("Job-Location");
@@ -846,8 +854,9 @@ export function readLimits(headers) {
     if (remaining === undefined) continue;
     const items = readItems(limit ?? ""); // `60`, or `60, 60;w=60`
     const quota = readNumber(items[0]?.name);
-    const stated = items.filter(({ name }) => readNumber(name) === quota).map(({ params }) => params.w ?? params.window);
-    const window = readNumber(stated.find((text) => text !== undefined)) ?? policies[0]?.window;
+    const same = items.filter(({ name }) => readNumber(name) === quota);
+    const stated = same.map(({ params }) => readNumber(params.w ?? params.window));
+    const window = stated.find((seconds) => seconds !== undefined) ?? policies[0]?.window;
     return [{ quota, window, remaining, reset: readReset(reset, headers) }];
   }
   return policies.filter(({ quota, window }) => quota && window);
@@ -895,8 +904,8 @@ function readItems(text) {
 }
 
 /**
- * The requests that one account may make. All requests of the account use `fetch` of one budget: it reads the limits in the
- * responses, spreads what remains over the time until the reset, and after a 429 delays all requests, not only one.
+ * The requests that one account may make. All requests of the account use `fetch` of one budget: it reads the limits in
+ * the responses, spreads what remains over the time until the reset, and after a 429 delays all requests, not only one.
  */
 export class Budget {
   #fetch;
@@ -929,7 +938,8 @@ export class Budget {
     const [, requests, seconds, unit, burst] = /^([\d.]+)\/([\d.]*)(s|m|h|d)(?::([\d.]+))?$/.exec(limit) ?? [];
     this.#rate = requests / ((seconds || 1) * { s: 1, m: 60, h: 3600, d: 86400 }[unit]);
     this.#level = this.#burst = Number(burst ?? 1);
-    if (!(this.#rate > 0 && this.#burst >= 1)) throw new RangeError(`limit ${limit} is not of the form 60/1m or 60/1m:10`);
+    if (this.#rate > 0 && this.#burst >= 1) return;
+    throw new RangeError(`limit ${limit} is not of the form 60/1m or 60/1m:10`);
   }
 
   /** As the global fetch, when the budget allows the request. After a 429 it waits, and sends the request again. */
@@ -1056,12 +1066,12 @@ function budgetOf(url) {
 
 const words = (text) => new Set(text.split(" "));
 const WAITING = words(
-  "queued pending created accepted submitted starting started scheduled validating processing running runnable inprogress " +
-    "inqueue finalizing canceling cancelling retry retrying uploading open uploadcomplete waiting",
+  "queued pending created accepted submitted starting started scheduled validating processing running runnable " +
+    "inprogress inqueue finalizing canceling cancelling retry retrying uploading open uploadcomplete waiting",
 );
 const ENDED = words(
-  "done complete completed succeeded success successful finished ended jobcomplete partialsuccess failed failure error " +
-    "rejected crashed canceled cancelled aborted expired dismissed revoked incomplete timedout",
+  "done complete completed succeeded success successful finished ended jobcomplete partialsuccess failed failure " +
+    "error rejected crashed canceled cancelled aborted expired dismissed revoked incomplete timedout",
 );
 
 /** Whether the body of a response says that its job has ended; undefined if it says nothing that is known. */
@@ -1080,14 +1090,18 @@ export async function poll(target, options = {}) {
   const defaults = size === undefined ? { firstInterval: 2, longestInterval: 10 } : SIZES[size];
   if (defaults === undefined) throw new RangeError(`size ${size} is not small, medium or large`);
   const { firstInterval, longestInterval, backoff: factor = 1.5, timeout } = { ...defaults, ...options };
-  const name = typeof target === "function" ? "The job" : withoutQuery(target);
-  const budget = options.budget ?? (typeof target === "function" ? new Budget() : budgetOf(target));
+  const isUrl = typeof target !== "function";
+  const name = isUrl ? withoutQuery(target) : "The job";
+  const budget = options.budget ?? (isUrl ? budgetOf(target) : new Budget());
   const limit = new TimeLimit({ signal, timeout, deadline }, name);
   const inner = { signal: limit.signal };
+  const callTarget = () =>
+    budget.run(target, inner).catch((error) => {
+      // `fetch` throws a TypeError if there is no connection.
+      throw error instanceof TypeError ? new Unreachable(error.message, { cause: error }) : error;
+    });
   const request = async () => {
-    const response = await (typeof target === "function"
-      ? budget.run(target, inner)
-      : budget.fetch(target, { headers, ...inner }));
+    const response = await (isUrl ? budget.fetch(target, { headers, ...inner }) : callTarget());
     if (!response.ok) throw await ProblemError.from(response);
     return [response, await readJson(response, limit.signal)];
   };

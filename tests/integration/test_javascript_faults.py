@@ -1,4 +1,4 @@
-"""Events in bide.js with a server that cuts, repeats and resets: each connection follows a script."""
+"""bide.js with a server that cuts, repeats, resets and refuses: each connection follows a script."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ class Script:
 
         self.connections.append(run)
 
-    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+    def answer(self, status: int, body: bytes = b"", missing: int = 0, **headers: str) -> None:
+        """`missing`: bytes that are announced and not sent."""
+
         def run(handler: BaseHTTPRequestHandler) -> None:
             handler.send_response(status)
             for name, value in headers.items():
                 handler.send_header(name.replace("_", "-"), value)
-            handler.send_header("Content-Length", str(len(body)))
+            handler.send_header("Content-Length", str(len(body) + missing))
             handler.end_headers()
             handler.wfile.write(body)
 
@@ -105,6 +107,8 @@ def event(id: str | None, type: str, status: str) -> bytes:
 
 
 END = b"event: end\ndata: {}\n\n"
+
+# --- events
 
 
 def test_a_cut_connection_continues_after_the_last_event(script: Script) -> None:
@@ -177,8 +181,9 @@ def test_what_cannot_succeed_is_not_repeated(script: Script) -> None:
 
 
 def test_a_service_that_stays_away_ends_the_iteration(script: Script) -> None:
+    script.stream(b"retry: 30\n\n")
     (said,) = run_node(
-        READ + "await read({ retryFor: 1 }).catch((error) => say(error.name));", script.url
+        READ + "await read({ retryFor: 0.3 }).catch((error) => say(error.name));", script.url
     )
     assert said == "Unreachable"
     assert len(script.requests) > 1
@@ -254,3 +259,65 @@ def test_a_filter_becomes_the_query(script: Script) -> None:
     script.connections[0] = note
     run_node(READ + watch, script.url)
     assert paths == ["/events?kind=a+b&label=team%3Aops&type=status&type=log"]
+
+
+# --- waiting
+
+
+def test_a_broken_response_is_a_failed_request_and_not_a_failed_job(script: Script) -> None:
+    done = json.dumps({"jobId": JOB, "kind": "a", "status": "DONE", "result": 7}).encode()
+    script.answer(200, done[:20], missing=50)
+    script.answer(200, b"")
+    script.answer(502, b"<html>bad gateway</html>")
+    script.answer(200, done)
+    assert run_node(READ + f'say(await client.job("{JOB}").result());', script.url) == [7]
+    assert len(script.requests) == 4
+
+
+@pytest.mark.parametrize("target", ["base", "({ signal }) => fetch(base, { signal })"])
+def test_a_failed_poll_is_not_a_failed_job(script: Script, target: str) -> None:
+    """The hint of a response replaces the interval, which is too long here."""
+    script.answer(200, b'{"status": "queued"}', Retry_After="0")
+    script.connections.append(lambda handler: None)  # closes the connection
+    script.answer(200, b'{"status": "runn', missing=5)
+    script.answer(429, b"", Retry_After="0")
+    script.answer(200, b'{"status": "IN_PROGRESS"}', Retry_After="Wed, 21 Oct 2015 07:28:00 GMT")
+    script.answer(200, b'{"status": "Succeeded"}')
+    read = f"say(await poll({target}, {{ firstInterval: 0, longestInterval: 60, timeout: 30 }}));"
+    assert run_node(read, script.url) == [{"status": "Succeeded"}]
+    assert len(script.requests) == 6
+
+
+def test_a_poll_that_cannot_succeed_ends(script: Script) -> None:
+    script.answer(401, b'{"message": "no key"}')
+    script.answer(200, b'{"status": "hibernating"}')
+    script.answer(200, b'{"status": "hibernating"}')
+    script.answer(200, b'{"status": "done"}')
+    read = """
+    const options = { firstInterval: 0, longestInterval: 0 };
+    await poll(base, options).catch((error) => say([error.name, error.status, error.problem.message]));
+    await poll(base, options).catch((error) => say([error.name, error.message.includes("hibernating")]));
+    const words = [];
+    console.warn = (text) => words.push(text.includes("hibernating"));
+    say([await poll(base, { ...options, timeout: 30 }), words]);
+    """
+    refused, unknown, known = run_node(read, script.url)
+    assert refused == ["ProblemError", 401, "no key"]
+    assert unknown == ["BideError", True]
+    assert known == [{"status": "done"}, [True]]
+
+
+def test_a_mistake_of_the_caller_is_not_retried(script: Script) -> None:
+    read = """
+    const client = new Client(base);
+    const fails = (promise) => promise.catch((error) => say(error.name));
+    await fails(client.submit("a", {}, { idempotencyKey: "ключ" }));
+    await fails(poll("/no/host", { firstInterval: 0 }));
+    await fails(poll(base, { size: "huge" }));
+    await fails(client.job("x").wait({ deadline: "tomorrow" }));
+    try { new Budget({ limit: "60 per minute" }); } catch (error) { say(error.name); }
+    try { new Client(); } catch (error) { say(error.name); }
+    """
+    names = run_node(read, script.url)
+    assert names == ["TypeError", "TypeError", "RangeError", "TypeError", "RangeError", "TypeError"]
+    assert script.requests == []
