@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Found, Ref, Seen, State, load
 from bide.client.apis.paths import Headers
 from bide.client.apis.reader import ALWAYS
 from bide.client.apis.values import retry_after
-from bide.core.jobs.record import SUCCESSFUL, Status
+from bide.core.jobs.record import SUCCESSFUL, Progress, Status
 from bide.core.wire.http import JobStatus, quote
 
 ENDINGS: dict[str, State] = {
@@ -83,6 +84,21 @@ class BideApi(Api):
             retry_after=None if headers is None else retry_after(headers),
             record=job,
         )
+
+    def seen_event(self, seen: Seen, facts: dict[str, Any]) -> Seen:
+        """What is known of a live job after an event with these facts."""
+        word, progress = str(facts.get("status", seen.word)), facts.get("progress")
+        record = seen.record
+        if isinstance(record, JobStatus):
+            changed: dict[str, Any] = {"status": Status(word)}
+            if "attempt" in facts:
+                changed["attempt"] = facts["attempt"]
+            if progress is not None:
+                changed["progress"] = msgspec.convert(progress, Progress)
+            record = replace(record, **changed)
+        percent = None if progress is None else progress.get("percent")
+        known = seen.progress if percent is None else percent / 100.0
+        return replace(seen, state="live", word=word, progress=known, record=record)
 
     def _files(self, job: JobStatus) -> tuple[Found, ...]:
         here = f"{self.job_url(job.job_id)}/files"

@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -65,7 +65,7 @@ class Download(Answer):
         self._response = response
         self._transport = transport
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes]:
         """ServiceUnreachable if the body ends too early. Errors of the calling code are not changed."""
         chunks = self._response.content.iter_chunked(CHUNK)
         while True:

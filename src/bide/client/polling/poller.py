@@ -8,6 +8,8 @@ Invariants:
    stored in the ledger, if there is one, before any listener is notified.
 4. All requests use the same budget, and every answer updates it.
 5. A bide service, or another API that can hold a request, holds the requests of few jobs until the job changes.
+6. A bide service sends the events of many jobs on one connection: a job is polled when an event says that it has ended, and
+   otherwise rarely. Without events, for example behind a proxy that buffers them, the jobs are polled as planned.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ from bide.client.apis import (
     Throttled,
     UnreadableBatch,
 )
+from bide.client.apis.bide import ENDINGS, BideApi
 from bide.client.apis.values import origin
 from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.client.job_state import JobListener, JobState
+from bide.client.polling.event_feed import EventFeed
 from bide.client.polling.failure_log import FailureLog, described
 from bide.client.polling.kinds import (
     KindStats,
@@ -56,7 +60,8 @@ from bide.core.pacing.budget import RequestBudget
 
 log = logging.getLogger("bide.client")
 
-HOLDS = 32  # jobs up to which requests are held
+HOLDS = 32  # jobs up to which requests are held; more are waited for by events
+CHECK_EVERY = 60.0  # seconds between two polls of a job whose events arrive
 EARLY = 2  # early answers after which the API is assumed not to hold requests
 BASE, CAP = 0.5, 60.0  # backoff after a failed poll
 UNREADABLE = 2  # consecutive batches from which no job can be read, after which batches are given up
@@ -197,6 +202,19 @@ class Poller:
         self._unproven = False  # no request with the newest credential has been accepted yet
         self._unknown_words: set[str] = set()  # statuses that the description does not have
         self._endings: set[asyncio.Task[None]] = set()
+        self._feed: EventFeed | None = None
+        if api.is_bide:
+            self._feed = EventFeed(
+                f"{api.url}/events",
+                self.sender,
+                self.timing,
+                self.rng,
+                on_event=self._on_event,
+                on_connected=self._poll_all,
+                on_disconnected=self._poll_all,
+            )
+        self._followed: dict[str, JobState] = {}  # jobs whose events are followed, by id
+        self._ended: set[str] = set()  # of these, those that have ended according to an event
 
     # --- jobs
 
@@ -232,6 +250,8 @@ class Poller:
             job.planned = self.schedule.add(
                 job, now, kind=kind, age=age, asked=asked, first=first, **options
             )
+            if self._feed is not None:
+                self._follow(self._feed, job)
             self._workers.wake()
 
     def unwatch(self, job: JobState, listener: JobListener) -> None:
@@ -241,6 +261,7 @@ class Poller:
             self._failures.stopped(job)
             self._store_times(job, job.planned)
             job.planned = None
+            self._unfollow(job)
 
     def _store_times(self, job: JobState, planned: PlannedJob) -> None:
         """Store the age and the time of the last poll, in case the caller waits for the job again."""
@@ -249,8 +270,62 @@ class Poller:
         if job.seen is not None:
             job.asked_at = wall - (now - planned.submitted - planned.asked)
 
+    # --- events of a bide service
+
+    def _follow(self, feed: EventFeed, job: JobState) -> None:
+        """Follow the events of the job, and of those before it, if there are many jobs."""
+        self._followed[job.job_id] = job
+        if len(self._followed) <= HOLDS:
+            return
+        first = len(self._followed) == HOLDS + 1
+        for one in self._followed.values() if first else (job,):
+            progress = any(listener.wants_changes for listener in one.listeners)
+            feed.follow(one.kind, progress=progress)
+
+    def _unfollow(self, job: JobState) -> None:
+        self._followed.pop(job.job_id, None)
+        self._ended.discard(job.job_id)
+        if self._feed is not None and not self._followed:
+            self._feed.stop()
+
+    def _on_event(self, job_id: str, type_: str, facts: dict[str, Any]) -> None:
+        job = self._followed.get(job_id)
+        if job is None or job.planned is None:
+            return
+        if type_ == "deleted" or facts.get("status") in ENDINGS:
+            self._ended.add(job_id)
+            self.schedule.poll_now(job.planned, self.timing.now())
+            self._workers.wake()
+        elif job.seen is not None and isinstance(self.api, BideApi):
+            before, job.seen = job.seen, self.api.seen_event(job.seen, facts)
+            if job.seen != before:
+                self._changed(job, before, job.seen)
+
+    def _poll_all(self) -> None:
+        """Poll all jobs, because events may have been missed, or no more will come."""
+        assert self._feed is not None
+        now = self.timing.now()
+        if self._feed.connected:
+            log.info(
+                "waiting for %d jobs of %s with one event stream", len(self._followed), self.api.url
+            )
+        for job in self._followed.values():
+            if job.planned is not None:
+                self.schedule.poll_now(job.planned, now)
+        self._workers.wake()
+
+    def _next_check(self, job: JobState, now: float) -> float | None:
+        """When to poll a live job whose events arrive; None: as the schedule plans."""
+        if self._feed is None or not self._feed.connected:
+            return None
+        if job.job_id in self._ended:  # the answer is older than the event
+            return now + GAP
+        return now + CHECK_EVERY * self.rng.uniform(0.9, 1.1)
+
     async def close(self) -> None:
         self._failures.close()
+        if self._feed is not None:
+            await self._feed.close()
         await self._workers.close()
         await asyncio.gather(*self._endings, return_exceptions=True)
 
@@ -303,6 +378,7 @@ class Poller:
         job.requests += 1
         answer, etag, hold = None, job.etag, None
         few = self.schedule.waiting <= HOLDS and self._early < EARLY
+        few = few and not (self._feed is not None and self._feed.connected)
         if few and self.api.longpoll is not None:
             hold, etag = self._hold(job)
         try:
@@ -443,8 +519,10 @@ class Poller:
             return
         now = self.timing.now()
         before = job.seen
+        alone = at is not None
+        at = at if alone else self._next_check(job, now)
         if seen.unchanged and before is not None:
-            self.schedule.still_live(planned, now, None, advice(seen), at)
+            self.schedule.still_live(planned, now, None, advice(seen), at, alone)
             return
         if seen.etag is not None:
             job.etag = seen.etag
@@ -477,7 +555,7 @@ class Poller:
             report = planned.progressed(now - planned.submitted, 100.0 * seen.progress)
         elif report is None and seen.position is not None:
             report = by_position(float(seen.position))
-        self.schedule.still_live(planned, now, report, advice(seen), at)
+        self.schedule.still_live(planned, now, report, advice(seen), at, alone)
         if before is None or (
             seen is not before
             and (seen.state, seen.word, seen.progress, seen.message)
@@ -504,6 +582,7 @@ class Poller:
 
     def _finish(self, job: JobState) -> None:
         job.planned = None
+        self._unfollow(job)
         if job.seen is not None and job.seen.state in TERMINAL:
             log.info("job %s is %s", job.job_id, job.seen.word or job.status)
         if self._ledger is not None and job.error is None:

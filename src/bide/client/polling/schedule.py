@@ -220,10 +220,12 @@ class PollSchedule:
         report: ProgressReport | None = None,
         after: float | None = None,
         at: float | None = None,
+        alone: bool = True,
     ) -> None:
         """The job is live. `report` is the rest of the job, `after` the seconds for which the API wants no poll.
 
-        `at` is the time of the next poll, instead of a plan, because the API holds the request until a change.
+        `at` is the time of the next poll, instead of a plan, because the API holds the request until a change, or sends
+        events. `alone`: that poll is not shared with other jobs.
         """
         job.kind.plans.sketch.survived(job.asked, job.sent)
         job.asked = job.sent
@@ -236,7 +238,7 @@ class PollSchedule:
         if at is None:
             self._plan(job, now)
         else:
-            self._push(job, at, given=True, alone=True)
+            self._push(job, at, given=True, alone=alone)
         self._refresh_plans(now)
 
     def ended(self, job: PlannedJob, now: float, took: float | None = None) -> None:
@@ -267,6 +269,11 @@ class PollSchedule:
         """The poll failed: the next one is not before `until`."""
         job.not_before = until
         self._plan(job, now)
+
+    def poll_now(self, job: PlannedJob, now: float) -> None:
+        """Poll a job as soon as the budget allows it, because it may have changed. Not if a poll is pending."""
+        if job.number > 0:
+            self._push(job, now, given=True)
 
     def remove(self, job: PlannedJob) -> None:
         """Stop waiting for the job."""
