@@ -32,7 +32,7 @@ from bide.core.wire.events import (
     read_event_cursor,
     render_sse,
 )
-from bide.core.wire.http import MAX_HOLD, is_job_id, read_prefer
+from bide.core.wire.http import ID_PATTERN, MAX_HOLD, is_job_id, read_prefer
 from bide.server.events.broadcaster import COURSE, Broadcaster, EventSubscription
 from bide.server.events.selection import EventSelection
 from bide.server.http.continuation import finish
@@ -118,7 +118,7 @@ def read_selection(tenant: str, fields: Mapping[str, Sequence[str]]) -> EventSel
 
 
 def _types(values: Sequence[str], default: frozenset[str]) -> frozenset[str]:
-    names = {name.strip(" ") for value in values for name in value.split(",")} - {""}
+    names = {name.strip(" ") for value in values for name in value.split(",")}
     if unknown := names - ALL_TYPES:
         detail = f"unknown: {', '.join(sorted(unknown))[:100]}; use {', '.join(sorted(ALL_TYPES))}"
         raise wrong_parameter("type", detail)
@@ -152,9 +152,7 @@ def wants_stream(accept: str | None) -> bool:
                     weight = 0.0
         if name in quality:
             quality[name] = max(quality[name], weight)
-    return quality["text/event-stream"] > 0 and (
-        quality["text/event-stream"] >= quality["application/json"]
-    )
+    return quality["text/event-stream"] > quality["application/json"]
 
 
 async def _respond(
@@ -508,7 +506,7 @@ _LAST_EVENT_ID = Parameter(
     "Last-Event-ID",
     "header",
     "As `after`, and counts more. Browsers send it when they reconnect.",
-    {"type": "string", "pattern": f"^{CURSOR_PATTERN}$"},
+    {"type": "string", "pattern": f"^({CURSOR_PATTERN})?$"},
 )
 _TYPE = Parameter(
     "type",
@@ -594,7 +592,16 @@ OPERATIONS = [
                 "label", "Only events of jobs with all these labels, as key:value.", pattern="^[^:]*:"
             ),
             _TYPE,
-            _any_of("id", f"Only events of these jobs, at most {MAX_IDS}."),
+            Parameter(
+                "id",
+                "query",
+                f"Only events of these jobs, at most {MAX_IDS}.",
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+                    "maxItems": MAX_IDS,
+                },
+            ),
             _AFTER,
             _LAST_EVENT_ID,
             PREFER,
