@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,7 +18,10 @@ import pytest
 
 from bide.core.jobs.record import Progress
 from bide.core.jobs.state_machine import Emitted, Rerun
-from bide.server.config import HttpConfig
+from bide.core.wire.http import Event
+from bide.server.config import Config, EventsConfig, HttpConfig
+from bide.server.events import broadcaster as broadcasting
+from bide.server.http.events import wants_stream
 from bide.server.progress import LiveProgress
 from bide.service.httpd.connection import ConnectionLimits
 from bide.service.httpd.server import HttpServer, bind
@@ -27,8 +33,15 @@ SSE = {"Accept": "text/event-stream"}
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[aiohttp.ClientSession]:
+    async with listening(service) as session:
+        yield session
+
+
+@asynccontextmanager
+async def listening(service: Service) -> AsyncIterator[aiohttp.ClientSession]:
+    """The service on a real socket, and a client of it."""
     listener = bind("127.0.0.1", 0)
-    server = HttpServer(service.app, ConnectionLimits.of(HttpConfig(), 100))
+    server = HttpServer(service.app, ConnectionLimits.of(service.config.http, 100))
     await server.start(listener)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with aiohttp.ClientSession(base, timeout=aiohttp.ClientTimeout(20)) as session:
@@ -295,3 +308,137 @@ async def test_progress_has_no_id_and_is_sent_at_most_four_times_per_second(
     percents = [h.data["job"]["progress"]["percent"] for h in progress]
     assert percents == sorted(set(percents))
     assert [h.event for h in heard if h.event != "progress"] == ["status", "end"]
+
+
+# --- limits and other servers
+
+
+def long_lines(service: Service, job_id: str, count: int) -> list[Event]:
+    """Events with 200 kB of text each, after the last one."""
+    last = service.parts.events.last
+    facts = {
+        "kind": "echo",
+        "queue": "default",
+        "status": "PROCESSING",
+        "log": {"message": "x" * 200_000},
+    }
+    return [
+        Event(last + 1 + i, job_id, "log", service.clock.now(), {**facts, "number": i})
+        for i in range(count)
+    ]
+
+
+async def test_a_slow_listener_is_disconnected_and_delays_nobody(tmp_path: Path) -> None:
+    config = Config(events=EventsConfig(buffer=10))
+    async with Service(tmp_path, config=config).opened() as service, listening(service) as client:
+        broadcaster = service.parts.events
+        job_id = await service.submit()
+        path = f"/jobs/{job_id}/events"
+        stuck = socket.socket()
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        url = client._base_url
+        assert url is not None
+        stuck.connect(("127.0.0.1", url.port or 0))
+        stuck.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n".encode())
+        async with client.get(path, headers=SSE, read_bufsize=1 << 20) as answer:
+            await eventually(lambda: broadcaster.subscriptions == 2)
+            for event in long_lines(service, job_id, 60):
+                broadcaster.on_log(broadcaster.epoch, event.id, [event])
+                read = b""
+                while b'"number":%d}' % event.job["number"] not in read:
+                    read = read[-1000:] + await answer.content.readany()
+            assert broadcaster.subscriptions == 1
+        # It gets what was sent, and can continue after its last event.
+        stuck.setblocking(False)
+        got = b""
+        with contextlib.closing(stuck):
+            loop = asyncio.get_running_loop()
+            while chunk := await loop.sock_recv(stuck, 1 << 20):
+                got = got[-1000:] + chunk
+        assert b"event: end" not in got
+        await eventually(lambda: broadcaster.subscriptions == 0)
+
+
+async def test_a_stream_outlives_the_deadline_of_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcasting, "KEEP_ALIVE", 0.5)
+    config = Config(http=HttpConfig(request_timeout=0.5))
+    async with Service(tmp_path, config=config).opened() as service, listening(service) as client:
+        job_id = await service.submit()
+        async with client.get(f"/jobs/{job_id}/events", headers=SSE) as answer:
+            comments = 0
+            while comments < 2:
+                comments += (await answer.content.readline()) == b":\n"
+            await service.claim()
+            while not (line := await answer.content.readline()).startswith(b"data: "):
+                pass
+            assert json.loads(line[6:])["job"]["status"] == "PROCESSING"
+
+
+async def test_another_epoch_resets_open_streams(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    job_id = await service.submit()
+    broadcaster = service.parts.events
+    async with (
+        client.get(f"/jobs/{job_id}/events", headers=SSE) as answer,
+        client.get("/events", headers=SSE) as all_events,
+        aclosing(listen(answer)) as one,
+        aclosing(listen(all_events)) as all_,
+    ):
+        for stream in (one, all_):
+            assert (await anext(stream)).event == "snapshot"
+        await service.claim()
+        for stream in (one, all_):
+            assert (await anext(stream)).event == "status"
+        broadcaster.on_log("another", 1, ())
+        for stream in (one, all_):
+            reset = await anext(stream)
+            assert (reset.event, reset.id) == ("reset", "another-1")
+        event = Event(2, job_id, "log", service.clock.now(), {"kind": "echo", "log": {}, "queue": "x"})
+        broadcaster.on_log("another", 2, [event])
+        for stream in (one, all_):
+            assert (await anext(stream)).id == "another-2"
+
+
+async def test_a_server_that_bides_authors_did_not_write(service: Service) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    listener = bind("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(service.app, lifespan="off", log_level="error"))
+    serving = asyncio.create_task(server.serve([listener]))
+    await eventually(lambda: server.started)
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    job_id = await service.submit()
+    async with aiohttp.ClientSession(base) as client:
+        async with client.get(f"/jobs/{job_id}/events", headers=SSE) as answer:
+            stream = listen(answer)
+            assert (await anext(stream)).event == "snapshot"
+            await service.finish(await service.claim())
+            heard = [h async for h in stream]
+            assert (statuses(heard), heard[-1].event) == (["PROCESSING", "DONE"], "end")
+        other = await service.submit()
+        async with client.get(f"/jobs/{other}/events", headers=SSE) as answer:
+            await eventually(lambda: service.parts.events.subscriptions)
+        await eventually(lambda: not service.parts.events.subscriptions, "it noticed the disconnect")
+    server.should_exit = True
+    await serving
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("accept", "stream"),
+    [
+        ("text/event-stream", True),
+        ("text/event-stream, */*;q=0.1", True),
+        ("Text/Event-Stream;q=0.9, application/json;q=0.8", True),
+        ("application/json, text/event-stream", False),
+        ("*/*", False),
+        ("text/event-stream;q=0", False),
+        ("text/event-stream;q=x", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_the_accept_header_chooses_the_form(accept: str | None, stream: bool) -> None:
+    assert wants_stream(accept) is stream

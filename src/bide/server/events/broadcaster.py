@@ -87,6 +87,10 @@ class EventSubscription:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Deliver nothing more."""
         self._stop_listening()
         self._broadcaster.discard(self)
 

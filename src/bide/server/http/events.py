@@ -336,6 +336,7 @@ class EventStream:
         self._send = send
         self._selection = selection
         self._broadcaster = request.components.events
+        self._subscription = self._broadcaster.subscribe(selection, self)
         self._limit = request.components.config.events.buffer
         # Of other servers it is not known whether `send` works outside of a task.
         self._direct = STREAM in (request.scope.get("extensions") or {})
@@ -390,6 +391,7 @@ class EventStream:
 
     def _close(self) -> None:
         self._closed = True
+        self._subscription.end()
         self._backlog.clear()
         self._progress.clear()
         self._wake.set()
@@ -405,7 +407,7 @@ class EventStream:
         disconnected = loop.create_task(self._request.disconnected())
         disconnected.add_done_callback(lambda _: self._close())
         try:
-            with self._broadcaster.subscribe(self._selection, self) as subscription:
+            with self._subscription as subscription:
                 while not self._closed:
                     self._restarts = False
                     if position is None:
