@@ -135,12 +135,7 @@ def _of_body(path: tuple[Step, ...]) -> Source:
     """Short paths have no loop, because they are read with every poll."""
     if len(path) == 1 and type(path[0]) is str:
         only = path[0]
-
-        def one(document: Document) -> Any:
-            body = document.body
-            return body.get(only) if type(body) is dict else None
-
-        return one
+        return lambda found: found.body.get(only) if type(found.body) is dict else None
     if len(path) == 2 and type(path[0]) is str and type(path[1]) is str:
         first, second = path
 

@@ -1,4 +1,5 @@
-"""From few observations to a whole hazard curve: an average of two families of curves, corrected by what was observed.
+"""Estimates a whole hazard curve from few observations: the average of two families of curves, corrected by the
+observed ends.
 
 Everything works on hazard × age ("shape") over log-spaced bins, where a change of scale is a shift. The likelihood of a
 curve counts ends that were seen, intervals that contain an end, and time watched, so running jobs count too. First,
@@ -9,7 +10,7 @@ bin by bin by the ratio of observed to expected ends, in neighbourhoods as narro
 each neighbourhood is how well it predicts ends that are left out. For that, the ends of each interval are distributed
 over its bins according to the previous curve, and once more according to the result.
 
-`python -m bench.ablation` measures what each part is worth.
+docs/explanation/polling.md has the figures of each part.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FIRM = 1.0  # ends, observed and expected, that the average counts against the c
 TRACE = 1e-3  # of an end or of a bin of watching: less counts as nothing
 LITTLE = 0.02  # of an end in an interval: less is not worth the time
 PASSES = 2  # in which the ends of intervals are distributed
-# A gap is this many coarse bins with less than this share of all ends, and so many ends on either side.
+# A gap is GAP coarse bins with less than GAP_SHARE of all ends, and at least MODE ends on either side.
 GAP, GAP_SHARE, MODE = 4, 0.003, 3.0
 SPLIT = 3.0  # log-likelihood by which two modes must be better than one
 NEARBY = 16  # coarse bins before the end of an interval in which scales are tried
