@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import threading
 import time
 import urllib.request
@@ -16,7 +17,8 @@ import pytest
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from tests.acceptance.cutter import Cutter
-from tests.node import run_node
+from tests.acceptance.test_upload_clients import need
+from tests.node import MODULE, run_node
 from tests.servers.service import ServiceProcess
 from tests.waiting import until
 
@@ -28,6 +30,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     process.start()
     yield process
     process.stop()
+
+
+def test_the_npm_package_has_the_module_and_its_types() -> None:
+    command = [need("npm"), "pack", "--dry-run", "--json", str(MODULE.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    (package,) = json.loads(done.stdout)
+    assert {file["path"] for file in package["files"]} == {"bide.js", "bide.d.ts", "package.json"}
 
 
 # --- submitting and waiting

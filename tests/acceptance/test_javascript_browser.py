@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from bide.lab.scenario import Rules
+from bide.lab.vendor import Vendor
 from tests.acceptance.test_upload_clients import FLAGS, Pages, need
 from tests.docs.pages import ROOT, blocks
+from tests.node import MODULE
 from tests.servers.service import ServiceProcess
 from tests.waiting import until
 
@@ -181,6 +184,30 @@ def test_the_page_of_the_guide_shows_a_live_bar(
         page.close()
     finally:
         service.stop()
+
+
+def test_jobs_of_a_vendor_without_a_foreseeable_refusal(browser: Any) -> None:
+    """The page is one of the vendor, which lets no other origin in."""
+    rules = Rules(requests=40, per=1, burst=5)
+    with Vendor(rules, takes=lambda rng: rng.uniform(0.3, 1)) as vendor:
+        page = browser.new_page()
+        page.route(
+            "**/bide.js", lambda route: route.fulfill(path=MODULE, content_type="text/javascript")
+        )
+        page.goto(vendor.url)
+        statuses, refused = page.evaluate(
+            """async () => {
+              const { Budget, poll } = await import("/bide.js");
+              const budget = new Budget({ limit: "40/1s" });
+              const start = async () => (await budget.fetch("/v2/generate", { method: "POST" })).json();
+              const jobs = await Promise.all(Array.from({ length: 8 }, start));
+              const options = { budget, firstInterval: 0.1, timeout: 60 };
+              const ended = await Promise.all(jobs.map(({ id }) => poll(`/v2/generate/${id}`, options)));
+              return [ended.map(({ status }) => status), budget.refused];
+            }"""
+        )
+        page.close()
+        assert (statuses, refused, vendor.refused) == (["COMPLETED"] * 8, 0, 0)
 
 
 def test_nothing_is_left(service: ServiceProcess) -> None:

@@ -18,6 +18,7 @@ from bide import AsyncClient, Client
 from bide.client.apis import Answer
 from bide.core.errors import ServiceError
 from tests.conftest import started
+from tests.node import run_node
 from tests.servers.nginx import PASSWORD, USER, Nginx
 from tests.servers.ports import free_port
 from tests.servers.service import ServiceProcess
@@ -64,6 +65,23 @@ def test_a_long_poll_is_held_and_the_location_can_be_followed(nginx: Nginx) -> N
             later.result(timeout=3)
         assert time.monotonic() - began >= 3
         assert client.job(later.id).cancel().status == "CANCELLED"
+
+
+def test_events_reach_javascript_as_they_happen(nginx: Nginx) -> None:
+    """nginx buffers responses by default. The job is cancelled only when its snapshot has arrived."""
+    script = """
+    const client = new Client(base);
+    const job = await client.submit("plain", { number: 9 }, { runAt: "2999-01-01T00:00:00Z" });
+    const seen = [];
+    for await (const { type, job: facts } of job.events()) {
+      seen.push([type, facts?.status ?? null]);
+      if (type === "snapshot") await job.cancel();
+    }
+    say([seen, client.url.includes("@")]);
+    """
+    assert run_node(script, nginx.url_with_password) == [
+        [[["snapshot", None], ["status", "CANCELLED"]], False]
+    ]
 
 
 async def test_a_websocket_passes_through(nginx: Nginx) -> None:

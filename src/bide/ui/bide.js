@@ -225,7 +225,7 @@ export class Client {
     }
     this.#base.pathname = this.#base.pathname.replace(/\/*$/, "/");
     this.#token = token;
-    this.#headers = headers;
+    this.#headers = { ...takePassword(this.#base), ...headers };
     this.#fetch = fetch ?? ((...args) => globalThis.fetch(...args));
     this.#retryFor = retryFor;
   }
@@ -482,6 +482,14 @@ export class Job {
   async delete({ signal } = {}) {
     await this.#client.request("DELETE", this.path, { signal });
   }
+}
+
+/** The credentials of http://user:password@host as a header: `fetch` rejects such a URL. */
+function takePassword(url) {
+  const [user, password] = [url.username, url.password].map(decodeURIComponent);
+  url.username = url.password = "";
+  if (!user && !password) return {};
+  return { Authorization: `Basic ${base64(new TextEncoder().encode(`${user}:${password}`))}` };
 }
 
 function newKey() {
