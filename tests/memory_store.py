@@ -13,7 +13,9 @@ from bide.core.clock import Clock
 from bide.core.jobs.record import Job, Status
 from bide.core.wire.http import Event
 from bide.server.store import (
+    ALL_RECORDS,
     BY_CONTENT,
+    RECORDS,
     ClaimRequest,
     EventFilter,
     Filter,
@@ -24,6 +26,7 @@ from bide.server.store import (
     OnReset,
     OnWork,
     QueueState,
+    RecordFilter,
     Term,
     rank_of,
 )
@@ -56,10 +59,10 @@ class Tables:
         self.uploads: dict[str, Upload] = {}
         self.uses: set[tuple[str, str]] = set()  # upload, job
         self.paused: set[str] = set()
-        self.texts: dict[tuple[TextTable, str], str] = {
-            ("identity", ""): "memory",
-            ("log", "epoch"): "m1",
-            ("log", "floor"): "0",
+        self.texts: dict[tuple[TextTable, str, str], str] = {
+            ("identity", "-", ""): "memory",
+            ("log", "-", "epoch"): "m1",
+            ("log", "-", "floor"): "0",
         }
         self.events: list[Event] = []
         self.numbers = 0  # of events; a number is used once
@@ -102,8 +105,10 @@ class MemoryTransaction(Transaction):
     def read_paused(self, *, sure: bool = False) -> frozenset[str]:
         return frozenset(self.tables.paused)
 
-    def read_tombstone(self, removed_id: str) -> bool:
-        return removed_id in self.tables.tombstones
+    def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
+        if table == "tombstones":
+            return "" if name in self.tables.tombstones else None
+        return self.tables.texts.get((table, tenant, name))
 
     def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
         if job:
@@ -134,7 +139,7 @@ class MemoryTransaction(Transaction):
         tables = self.tables
         old = [e for e in tables.events if e.type in LASTING and e.at <= tombstones]
         if old:
-            tables.texts["log", "floor"] = str(old[-1].id)
+            tables.texts["log", "-", "floor"] = str(old[-1].id)
             tables.events = [event for event in tables.events if event not in old]
         tables.tombstones = {i: at for i, at in tables.tombstones.items() if at > tombstones}
         for key, (_, job_id, at) in list(tables.keys.items()):
@@ -157,6 +162,11 @@ class MemoryTransaction(Transaction):
         tables = self.tables
         for removed in changes.removed:
             self._delete(removed.id)
+        tables.events = [
+            event
+            for event in tables.events
+            if (event.tenant, event.job_id) not in changes.removed_events or event.type == "deleted"
+        ]
         for new in changes.new:
             if new.job.id in tables.jobs:
                 raise KeyError(f"job {new.job.id} exists already")
@@ -176,11 +186,11 @@ class MemoryTransaction(Transaction):
         tables.steps.update(((step.job_id, step.name), step.result) for step in changes.steps)
         for queue, paused in changes.paused:
             (tables.paused.add if paused else tables.paused.discard)(queue)
-        for table, name, text in changes.texts:
-            if text is None:
-                tables.texts.pop((table, name), None)
+        for row in changes.texts:
+            if row.text is None:
+                tables.texts.pop((row.table, row.tenant, row.name), None)
             else:
-                tables.texts[table, name] = text
+                tables.texts[row.table, row.tenant, row.name] = row.text
 
     def _delete(self, job_id: str) -> None:
         tables = self.tables
@@ -188,7 +198,6 @@ class MemoryTransaction(Transaction):
         ended = self.now if job is None or job.finished_at is None else job.finished_at
         tables.inputs.pop(job_id, None)
         tables.steps = {step: result for step, result in tables.steps.items() if step[0] != job_id}
-        tables.events = [event for event in tables.events if event.job_id != job_id]
         tables.uses = {use for use in tables.uses if use[1] != job_id}
         for key, (fingerprint, used, _) in list(tables.keys.items()):
             if used == job_id:
@@ -310,5 +319,14 @@ class MemoryStore(TransactionalStore):
         found = [upload for upload in self._tables.uploads.values() if matches(upload)]
         return sorted(found, key=lambda upload: upload.updated_at)[: filter.limit]
 
-    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
-        return {name: text for (of, name), text in self._tables.texts.items() if of == table}
+    async def texts(self, table: TextTable, filter: RecordFilter = ALL_RECORDS) -> dict[str, str]:
+        found = [
+            (name, text)
+            for (of, tenant, name), text in self._tables.texts.items()
+            if of == table
+            and filter.tenant in (None, tenant)
+            and name.startswith(filter.prefix)
+            and (name > filter.after or table not in RECORDS)
+            and (filter.before is None or name < filter.before)
+        ]
+        return dict(sorted(found, reverse=filter.last)[: filter.limit])

@@ -71,7 +71,7 @@ def url_of(server: Postgres, place: Path) -> str:
 
 TABLES = (
     *("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones"),
-    *("uploads", "upload_uses", "workers"),
+    *("uploads", "upload_uses", "workers", "records"),
 )
 
 

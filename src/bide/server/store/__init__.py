@@ -20,7 +20,7 @@ Rules that `bide.testing.store` checks for every store:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -31,6 +31,7 @@ from bide.core.jobs.state_machine import Change, Refused
 from bide.core.wire.http import Event
 from bide.server.upload_record import Upload, upload_of
 
+T = TypeVar("T")
 BY_CONTENT = "≡"  # the prefix of keys that are made from the content; a caller's key cannot contain it
 STEPS_WITH_CLAIM = 1024 * 1024  # bytes
 OnEvents = Callable[[Sequence[Event]], None]
@@ -468,6 +469,72 @@ class UploadStore(JobStore, UploadRecords, Protocol):
     """Stores jobs, and the uploads that they use."""
 
 
+RecordTable = Literal[
+    "removals",
+    "leases",
+    "publisher",
+    "webhooks",
+    "webhook_health",
+    "webhook_secrets",
+    "job_webhooks",
+    "pending_deliveries",
+    "deliveries",
+    "replays",
+]
+RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
+
+
+class RecordFilter(msgspec.Struct, frozen=True):
+    """Selects records of a table, ordered by name."""
+
+    tenant: str | None = None  # None: of all tenants
+    prefix: str = ""  # of the names
+    after: str = ""  # only greater names
+    before: str | None = None  # only smaller names
+    last: bool = False  # the greatest name first
+    limit: int | None = None
+    since: float = 0.0  # of workers, which are no records: only heartbeats that are newer
+
+
+ALL_RECORDS = RecordFilter()
+
+
+class RecordAccess(Protocol):
+    """The records inside a transaction."""
+
+    now: float
+
+    def text(self, table: RecordTable, name: str, tenant: str = "-") -> str | None:
+        """A record. No other transaction changes or creates it until this one ends."""
+        ...
+
+    def put_text(self, table: RecordTable, name: str, text: str | None, tenant: str = "-") -> None:
+        """Write a record; None deletes it."""
+        ...
+
+    def remove_events(self, job_id: str, tenant: str) -> None:
+        """Remove the events of a job that was removed while `RecordStore.keeps_events` was set."""
+        ...
+
+
+class RecordStore(Protocol):
+    """Small records in several collections (`RecordTable`): texts by name."""
+
+    # Whether the events of a job that is removed stay until `RecordAccess.remove_events`. The table `removals` names
+    # such jobs.
+    keeps_events: bool
+
+    def now(self) -> float: ...
+
+    async def records(self, table: RecordTable, filter: RecordFilter = ALL_RECORDS) -> dict[str, str]:
+        """The selected records by name, in order."""
+        ...
+
+    def change_records(self, change: Callable[[RecordAccess], T]) -> Awaitable[T]:
+        """Run a function in a transaction. It may run twice, so it must depend on its argument only."""
+        ...
+
+
 class StoreDatabase(Protocol):
     """The database of a store, for commands that open no store."""
 
@@ -493,7 +560,7 @@ class StoreDatabase(Protocol):
         ...
 
 
-class Store(JobStore, EventLog, UpkeepStore, UploadRecords, Protocol):
+class Store(JobStore, EventLog, UpkeepStore, UploadRecords, RecordStore, Protocol):
     """The whole store of one service."""
 
     async def open(

@@ -352,7 +352,9 @@ def pause(tx: Transaction, queue: str, paused: bool) -> None:
         tx.add_queue_event(queue, paused)
 
 
-def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused | Missing:
+def delete(
+    tx: Transaction, job_id: str, version: int | None, *, keep_events: bool = False
+) -> Job | Refused | Missing:
     job = tx.job(job_id)
     if job is None:
         return gone(tx, job_id)
@@ -370,5 +372,5 @@ def delete(tx: Transaction, job_id: str, version: int | None) -> Job | Refused |
         running = tx.job(child.job_id)
         if running is not None and not running.status.terminal:
             apply(tx, cancel(running))
-    tx.remove(job)
+    tx.remove(job, keep_events=keep_events)
     return job

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 from bide.core.jobs.record import Job
-from bide.server.store import EventFilter, Filter, LogPage, Missing, UploadBytes, upload_rows
+from bide.server.store import (
+    ALL_RECORDS,
+    RECORDS,
+    EventFilter,
+    Filter,
+    LogPage,
+    Missing,
+    RecordFilter,
+    UploadBytes,
+    upload_rows,
+)
 from bide.server.store.job_search import JobSearch, SearchDialect
 from bide.server.store.query_threads import QueryThreads
 from bide.server.store.rows import EVENT_COLUMNS, event_of
@@ -22,6 +32,7 @@ Rows = list[tuple[Any, ...]]
 Condition = tuple[str, Iterable[Any]]  # of a WHERE clause, and its values
 Reads = Literal["row", "page", "table"]
 IDS_PER_QUERY = 500
+LAST_CHARACTER = "\U0010ffff"
 _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = uploads.id "
     "AND (CAST(? AS DOUBLE PRECISION) IS NULL OR j.finished_at IS NULL OR j.finished_at > ?))"
@@ -98,8 +109,23 @@ class SqlReads(TransactionalStore):
     async def known(self, ids: Sequence[str]) -> set[str]:
         return await self._known("jobs", ids)
 
-    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
-        return dict(await self.rows(_TEXTS[table], (since,) if table == "workers" else ()))
+    async def texts(self, table: TextTable, filter: RecordFilter = ALL_RECORDS) -> dict[str, str]:
+        if table not in RECORDS:
+            return dict(await self.rows(_TEXTS[table], (filter.since,) if table == "workers" else ()))
+        conditions: list[Condition] = [("collection = ?", [table]), ("name > ?", [filter.after])]
+        if filter.tenant is not None:
+            conditions.insert(0, ("tenant = ?", [filter.tenant]))
+        if filter.prefix:
+            conditions.append(
+                ("name >= ? AND name < ?", [filter.prefix, filter.prefix + LAST_CHARACTER])
+            )
+        if filter.before is not None:
+            conditions.append(("name < ?", [filter.before]))
+        where, values = _where(conditions)
+        sql = f"SELECT name, text FROM records {where} ORDER BY name {'DESC' if filter.last else 'ASC'}"
+        if filter.limit is not None:
+            sql, values = f"{sql} LIMIT ?", [*values, filter.limit]
+        return dict(await self.rows(sql, values, reads="table" if filter.limit is None else "page"))
 
     # --- uploads
 

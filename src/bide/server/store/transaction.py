@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, EventType, facts
 from bide.core.wire.query import MAX_VALUE
-from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob
+from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, RecordTable
 from bide.server.upload_record import Upload
 
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
 Key = tuple[str, str, str]  # tenant, kind, idempotency key
-TextTable = Literal["identity", "durations", "workers", "log"]
+TextTable = Literal["identity", "durations", "workers", "log", "tombstones"] | RecordTable
 # Seconds in which a client repeats the last request of an upload whose response was lost. If the upload were gone, the
 # client would send the file again, and create a second job.
 REPEAT_TIME = 60.0
@@ -72,13 +72,24 @@ class KeyRow(msgspec.Struct, frozen=True):
     replaces: str | None = None  # the job in the stored row of this key; None: there is no row
 
 
+class TextRow(msgspec.Struct, frozen=True):
+    """A row of a small table. Only rows of RECORDS have a tenant."""
+
+    table: TextTable
+    name: str
+    text: str | None  # None: delete the row
+    tenant: str = "-"
+
+
 class RowChanges(msgspec.Struct, frozen=True):
     """Rows to write, in the order of the fields."""
 
-    # Removed jobs: delete their rows from all tables, also their earlier events, and write a tombstone. Of their
-    # keys, delete those that start with BY_CONTENT. The others stay until `expire` deletes them, so store with them when the
-    # job ended: its `finished_at`, or `now` if it has none.
+    # Removed jobs: delete their rows from all tables but the events, and write a tombstone. Of their keys, delete those
+    # that start with BY_CONTENT. The others stay until `expire` deletes them, so store with them when the job ended: its
+    # `finished_at`, or `now` if it has none.
     removed: Sequence[Job] = ()
+    # (tenant, job): delete the events of the job, without those of the type `deleted`.
+    removed_events: Sequence[tuple[str, str]] = ()
     new: Sequence[NewJob] = ()  # raise if the id exists; see `changed_terms` for what lists find
     uploads: Sequence[Upload] = ()  # new and changed ones
     # Write tombstones. Uses by jobs that have ended may remain; they are deleted with their job.
@@ -92,7 +103,7 @@ class RowChanges(msgspec.Struct, frozen=True):
     files: Sequence[tuple[str, tuple[InputFile, ...]]] = ()
     steps: Sequence[StepRow] = ()
     paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
-    texts: Sequence[tuple[TextTable, str, str | None]] = ()  # table, name, text; None: delete the row
+    texts: Sequence[TextRow] = ()
     check: bool = False  # write any row, to find out whether the database accepts writes
 
 
@@ -144,7 +155,7 @@ class Transaction(ABC):
     __slots__ = (
         *("_changed_files", "_check", "_gone", "_jobs", "_keys", "_new", "_pauses", "_removed"),
         *("_steps", "_stored", "_texts", "_touched", "_unwritten_keys", "_unwritten_pauses"),
-        *("_removed_uses", "_uploads", "_uses", "events", "now"),
+        *("_removed_events", "_removed_uses", "_uploads", "_uses", "events", "now"),
     )
 
     FEW: ClassVar[int] = 8  # up to this many new jobs, a claim searches them in memory
@@ -162,6 +173,7 @@ class Transaction(ABC):
         self._stored: dict[str, Job] = {}  # changed jobs as they are in the table
         self._new: dict[str, NewJob] = {}
         self._removed: dict[str, Job] = {}
+        self._removed_events: list[tuple[str, str]] = []
         self._touched: set[str] = set()  # uploads that differ from the table
         self._uses: list[tuple[str, str, str]] = []
         self._removed_uses: list[tuple[str, str]] = []
@@ -169,7 +181,7 @@ class Transaction(ABC):
         self._steps: dict[tuple[str, str], StepRow] = {}
         self._changed_files: dict[str, tuple[InputFile, ...]] = {}
         self._unwritten_pauses: dict[str, bool] = {}
-        self._texts: dict[tuple[TextTable, str], str | None] = {}
+        self._texts: dict[tuple[TextTable, str, str], str | None] = {}  # by table, tenant and name
         self._check = False
 
     # --- implemented by each backend
@@ -195,8 +207,10 @@ class Transaction(ABC):
         """The paused queues; with `sure`, read from the table and not from a cache."""
 
     @abstractmethod
-    def read_tombstone(self, removed_id: str) -> bool:
-        """Whether a job or an upload with this id has been removed."""
+    def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
+        """A row of RECORDS. No other transaction changes or creates it until this one ends. Or, of `tombstones`, an empty
+        text if a job or an upload with this id has been removed.
+        """
 
     @abstractmethod
     def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
@@ -276,7 +290,10 @@ class Transaction(ABC):
         if self._stored or self._removed or self._changed_files:
             self.write(
                 RowChanges(
-                    removed=self._take_removed(), changed=self._take_changed(), files=self._take_files()
+                    removed=self._take_removed(),
+                    removed_events=self._take_removed_events(),
+                    changed=self._take_changed(),
+                    files=self._take_files(),
                 )
             )
 
@@ -285,6 +302,7 @@ class Transaction(ABC):
         uploads, removed_uploads = self._take_uploads() if self._touched else ((), ())
         changes = RowChanges(
             removed=self._take_removed() if self._removed else (),
+            removed_events=self._take_removed_events() if self._removed_events else (),
             new=self._take_new() if self._new else (),
             uploads=uploads,
             removed_uploads=removed_uploads,
@@ -295,7 +313,11 @@ class Transaction(ABC):
             files=self._take_files() if self._changed_files else (),
             steps=list(self._steps.values()) if self._steps else (),
             paused=list(self._unwritten_pauses.items()) if self._unwritten_pauses else (),
-            texts=[(*row, text) for row, text in self._texts.items()] if self._texts else (),
+            texts=[
+                TextRow(table, name, text, tenant) for (table, tenant, name), text in self._texts.items()
+            ]
+            if self._texts
+            else (),
             check=self._check,
         )
         self._uses.clear()
@@ -310,6 +332,11 @@ class Transaction(ABC):
     def _take_removed(self) -> Sequence[Job]:
         removed = list(self._removed.values())
         self._removed.clear()
+        return removed
+
+    def _take_removed_events(self) -> Sequence[tuple[str, str]]:
+        removed = list(self._removed_events)
+        self._removed_events.clear()
         return removed
 
     def _take_new(self) -> Sequence[NewJob]:
@@ -352,10 +379,17 @@ class Transaction(ABC):
             self._stored.setdefault(after.id, before)
         self._jobs[after.id] = after
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: Job, *, keep_events: bool = False) -> None:
+        """Remove a job. With `keep_events`, its events stay until `remove_events`, and the table `removals` has the time of
+        its removal.
+        """
         job_id = job.id
-        # Their rows are written last, so they would stay.
-        self.events = [event for event in self.events if event.job_id != job_id]
+        if keep_events:
+            self.put_text("removals", job_id, repr(self.now), job.tenant)
+        else:
+            # Their rows are written last, so they would stay.
+            self.events = [event for event in self.events if event.job_id != job_id]
+            self._removed_events.append((job.tenant, job_id))
         self._new.pop(job_id, None)
         self._stored.pop(job_id, None)
         self._changed_files.pop(job_id, None)
@@ -374,8 +408,13 @@ class Transaction(ABC):
                 self._unwritten_keys.pop(key, None)
         self.add_event(job, "deleted")
 
+    def remove_events(self, job_id: str, tenant: str) -> None:
+        """Remove the events of a job that was removed with `keep_events`."""
+        self._removed_events.append((tenant, job_id))
+        self.put_text("removals", job_id, None, tenant)
+
     def was_removed(self, removed_id: str) -> bool:
-        return removed_id in self._gone or self.read_tombstone(removed_id)
+        return removed_id in self._gone or self.read_text("tombstones", removed_id) is not None
 
     def fresh(self, request: ClaimRequest) -> list[Due]:
         """The new jobs that match a request. Up to FEW new jobs stay out of the table until the end, so that a job that is
@@ -418,13 +457,15 @@ class Transaction(ABC):
             replaces = unwritten.replaces
         self._unwritten_keys[key] = KeyRow(key, fingerprint, job_id, replaces)
 
-    def purge(self, tombstones: float, keys: float, limit: int) -> list[str]:
+    def purge(
+        self, tombstones: float, keys: float, limit: int, *, keep_events: bool = False
+    ) -> list[str]:
         """Remove expired jobs, and tombstones and keys from before these times. Return the ids of the jobs."""
         self.flush()
         self._keys.clear()
         expired = self.expire(tombstones, keys, limit)
         for job in expired:
-            self.remove(job)
+            self.remove(job, keep_events=keep_events)
         return [job.id for job in expired]
 
     def steps(self, job_id: str, limit: int) -> dict[str, msgspec.Raw]:
@@ -454,9 +495,14 @@ class Transaction(ABC):
     def pause(self, queue: str, paused: bool) -> None:
         self._pauses[queue] = self._unwritten_pauses[queue] = paused
 
-    def put_text(self, table: TextTable, name: str, text: str | None) -> None:
+    def text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
+        """A row of RECORDS, with the changes of this transaction."""
+        row = (table, tenant, name)
+        return self._texts[row] if row in self._texts else self.read_text(table, name, tenant)
+
+    def put_text(self, table: TextTable, name: str, text: str | None, tenant: str = "-") -> None:
         """Write a row of a small table; None deletes it."""
-        self._texts[table, name] = text
+        self._texts[table, tenant, name] = text
 
     def check_writable(self) -> None:
         """Write a test row."""

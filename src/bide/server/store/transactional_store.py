@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Change, Refused, Spawned
 from bide.core.wire.http import Event
 from bide.server.store import (
+    ALL_RECORDS,
     Claim,
     ClaimRequest,
     CompletedUploads,
@@ -41,6 +42,9 @@ from bide.server.store import (
     OnWork,
     Position,
     QueueState,
+    RecordAccess,
+    RecordFilter,
+    RecordTable,
     StoredUploads,
     UploadBytes,
     UploadInUse,
@@ -53,6 +57,7 @@ from bide.server.store.transaction import TextTable, Transaction, encode, ready
 from bide.server.store.writer import GroupCommitWriter, WriteOperation
 from bide.server.upload_record import Upload, UploadStatus
 
+T = TypeVar("T")
 EVERYTHING = 1 << 62  # bytes; more than all step results of a job have
 PAGE = 1000  # jobs
 EXPIRE_BATCH = 50  # uploads that one transaction examines, so that other writes do not wait for long
@@ -77,6 +82,7 @@ class TransactionalStore(ABC):
 
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
+        self.keeps_events = False
         self._timeouts: Timeouts | None = None  # of writes
         self._writer: GroupCommitWriter
 
@@ -129,10 +135,10 @@ class TransactionalStore(ABC):
         """The selected uploads. An upload without `expires_at` does not expire."""
 
     @abstractmethod
-    async def texts(self, table: TextTable, since: float = 0.0) -> dict[str, str]:
-        """The rows of a small table: texts by name. Of `workers`, only those that were written after `since`. `identity` has
-        one row, which is created with the database. `log` has the rows `epoch`, a short random text that is created with
-        the database, and `floor`.
+    async def texts(self, table: TextTable, filter: RecordFilter = ALL_RECORDS) -> dict[str, str]:
+        """The selected rows of a small table: texts by name, in order. Not of `tombstones`. `identity` has one row, which is
+        created with the database. `log` has the rows `epoch`, a short random text that is created with the database, and
+        `floor`.
         """
 
     # --- beginning and end
@@ -211,7 +217,10 @@ class TransactionalStore(ABC):
         )
 
     def delete(self, job_id: str, version: int | None = None) -> Awaitable[Job | Refused | Missing]:
-        return self._writer.submit(lambda tx: operations.delete(tx, job_id, version), jobs=[job_id])
+        keep = self.keeps_events
+        return self._writer.submit(
+            lambda tx: operations.delete(tx, job_id, version, keep_events=keep), jobs=[job_id]
+        )
 
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         return await self._writer.submit(
@@ -320,8 +329,10 @@ class TransactionalStore(ABC):
     def purge(
         self, *, tombstones: float, keys: float, limit: int = 500
     ) -> Awaitable[tuple[list[str], bool]]:
+        keep = self.keeps_events
+
         def operation(tx: Transaction) -> tuple[list[str], bool]:
-            removed = tx.purge(tx.now - tombstones, tx.now - keys, limit)
+            removed = tx.purge(tx.now - tombstones, tx.now - keys, limit, keep_events=keep)
             return removed, len(removed) == limit
 
         return self._writer.submit(operation)
@@ -343,6 +354,14 @@ class TransactionalStore(ABC):
                 tx.put_text("durations", kind, encode(sketch).decode())
 
         return self._writer.submit(operation)
+
+    # --- records
+
+    async def records(self, table: RecordTable, filter: RecordFilter = ALL_RECORDS) -> dict[str, str]:
+        return await self.texts(table, filter)
+
+    def change_records(self, change: Callable[[RecordAccess], T]) -> Awaitable[T]:
+        return self._writer.submit(change)
 
     # --- uploads
 
@@ -410,7 +429,7 @@ class SharedTransactionalStore(TransactionalStore):
         return self._writer.submit(lambda tx: tx.put_text("workers", name, None))
 
     async def live_workers(self, age: float) -> dict[str, str]:
-        return await self.texts("workers", self.now() - age)
+        return await self.texts("workers", RecordFilter(since=self.now() - age))
 
     async def waiting(self) -> set[tuple[str, str]]:
         """Read all unfinished jobs. A backend with many jobs overrides it."""

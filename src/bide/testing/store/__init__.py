@@ -26,6 +26,7 @@ _PARTS = (
     "events",
     "inserts",
     "lists",
+    "records",
     "relatives",
     "removal",
     "search",
@@ -43,6 +44,7 @@ from bide.testing.store.events import Events  # noqa: E402
 from bide.testing.store.harness import StoreHarness  # noqa: E402
 from bide.testing.store.inserts import Inserts  # noqa: E402
 from bide.testing.store.lists import Lists  # noqa: E402
+from bide.testing.store.records import Records  # noqa: E402
 from bide.testing.store.relatives import Relatives  # noqa: E402
 from bide.testing.store.removal import Removal  # noqa: E402
 from bide.testing.store.search import Search  # noqa: E402
@@ -53,7 +55,9 @@ __all__ = ["StoreHarness", "StoreSuite"]
 
 
 @pytest.mark.asyncio
-class StoreSuite(Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Search, Events, Uploads):
+class StoreSuite(
+    Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Search, Events, Records, Uploads
+):
     """Every rule of `bide.server.store` that can be observed from outside."""
 
     def store(self, place: Path, clock: Clock) -> Store:

@@ -18,7 +18,7 @@ import psycopg
 from msgspec.structs import astuple, replace
 
 from bide.core.jobs.record import Job
-from bide.server.store import BY_CONTENT, ClaimRequest, upload_rows
+from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import NUMBERING, held_channel
 from bide.server.store.rows import COLUMNS, FIELDS, job_of, values_of
@@ -28,6 +28,7 @@ from bide.server.store.transaction import (
     KeyRow,
     RowChanges,
     TermRow,
+    TextTable,
     Transaction,
     changed_terms,
     encode,
@@ -164,7 +165,7 @@ _END_OF_USES = (
 )
 _END_OF_EVENTS = (
     "DELETE FROM events e USING unnest(%s::text[], %s::text[]) AS n(tenant, job_id) "
-    "WHERE e.tenant = n.tenant AND e.job_id = n.job_id"
+    "WHERE e.tenant = n.tenant AND e.job_id = n.job_id AND e.type <> 'deleted'"
 )
 _PUT_LOG = (
     "INSERT INTO log_state (name, text) SELECT name, text FROM json_to_recordset(%s::json) AS n(name text, text text) "
@@ -179,6 +180,17 @@ _PUT_WORKERS = (
     "INSERT INTO workers (name, tenant, state, seen_at) SELECT name, '-', text, %s "
     "FROM json_to_recordset(%s::json) AS n(name text, text text) "
     "ON CONFLICT (name) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at"
+)
+_LOCK_RECORD = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || %s, 0))"
+_RECORD = "SELECT text FROM records WHERE tenant = %s AND collection = %s AND name = %s"
+_PUT_RECORDS = (
+    "INSERT INTO records (tenant, collection, name, text) SELECT tenant, collection, name, text "
+    "FROM json_to_recordset(%s::json) AS n(tenant text, collection text, name text, text text) "
+    "ON CONFLICT (tenant, collection, name) DO UPDATE SET text = excluded.text"
+)
+_END_OF_RECORDS = (
+    "DELETE FROM records r USING json_to_recordset(%s::json) AS n(tenant text, collection text, name text) "
+    "WHERE r.tenant = n.tenant AND r.collection = n.collection AND r.name = n.name"
 )
 _PAUSE = (
     "INSERT INTO queues (tenant, name, paused) SELECT '-', name, paused "
@@ -233,6 +245,7 @@ _KEY = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
 _STEP = ("job_id", "name", "tenant", "result", "at")
 _TERM = TermRow.__struct_fields__
 _TEXT = ("name", "text")
+_RECORD_FIELDS = ("tenant", "collection", "name", "text")
 _EVENT = ("tenant", "job_id", "type", "at", "job")
 
 
@@ -358,9 +371,14 @@ class PostgresTransaction(Transaction):
                 self._cache.keep_paused(known, pauses)
         return known
 
-    def read_tombstone(self, removed_id: str) -> bool:
-        found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (removed_id,)).fetchone()
-        return found is not None
+    def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
+        if table == "tombstones":
+            found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (name,)).fetchone()
+            return None if found is None else ""
+        # A row that does not exist cannot be locked, so an advisory lock stands for each row.
+        self.execute(_LOCK_RECORD, (f"{tenant} {table} {name}",))
+        row = self.execute(_RECORD, (tenant, table, name)).fetchone()
+        return None if row is None else row[0]
 
     def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
         if job:
@@ -409,9 +427,9 @@ class PostgresTransaction(Transaction):
             self._held_elsewhere.add(after.id)
         super().change(before, after)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: Job, *, keep_events: bool = False) -> None:
         self._changed.add(job.id)
-        super().remove(job)
+        super().remove(job, keep_events=keep_events)
 
     def lost(self, job_id: str, fence: int) -> None:
         if self._cache.own.get(job_id) == fence:  # not a later claim of the same job
@@ -426,6 +444,8 @@ class PostgresTransaction(Transaction):
         now = self.now
         if changes.removed:
             yield from self._deletions(changes.removed)
+        if changes.removed_events:
+            yield _END_OF_EVENTS, [list(column) for column in zip(*changes.removed_events, strict=True)]
         if changes.new:
             jobs = [
                 _row(new.job)
@@ -496,17 +516,16 @@ class PostgresTransaction(Transaction):
         yield "DELETE FROM jobs WHERE id = ANY(%s)", (ids,)
         for table in ("inputs", "steps", "upload_uses"):
             yield f"DELETE FROM {table} WHERE job_id = ANY(%s)", (ids,)
-        yield _END_OF_EVENTS, (tenants, ids)
         yield _TOMBSTONES, (self.now, ids, tenants)
 
     def _texts_of(self, changes: RowChanges) -> Iterator[Statement]:
-        durations = [(name, text) for table, name, text in changes.texts if table == "durations"]
+        durations = [(row.name, row.text) for row in changes.texts if row.table == "durations"]
         if durations:
             yield _PUT_DURATIONS, (_json(_TEXT, durations),)
-        log_state = [(name, text) for table, name, text in changes.texts if table == "log"]
+        log_state = [(row.name, row.text) for row in changes.texts if row.table == "log"]
         if log_state:
             yield _PUT_LOG, (_json(_TEXT, log_state),)
-        workers = [(name, text) for table, name, text in changes.texts if table == "workers"]
+        workers = [(row.name, row.text) for row in changes.texts if row.table == "workers"]
         if workers:
             live = [(name, state) for name, state in workers if state is not None]
             yield _PUT_WORKERS, (self.now, _json(_TEXT, live))
@@ -515,6 +534,22 @@ class PostgresTransaction(Transaction):
                 "DELETE FROM workers WHERE name = ANY(%s) OR seen_at < %s",
                 (ended, self.now - DEAD_WORKER),
             )
+
+        # Sorted, so that two processes lock rows in the same order.
+        records = sorted(
+            (
+                (row.tenant, row.table, row.name, row.text)
+                for row in changes.texts
+                if row.table in RECORDS
+            ),
+            key=lambda row: row[:3],
+        )
+        put = [row for row in records if row[3] is not None]
+        if put:
+            yield _PUT_RECORDS, (_json(_RECORD_FIELDS, put),)
+        deleted = [row[:3] for row in records if row[3] is None]
+        if deleted:
+            yield _END_OF_RECORDS, (_json(_RECORD_FIELDS[:3], deleted),)
 
     def _changed_row(self, before: Job, after: Job) -> dict[str, Any]:
         row = _row(after)

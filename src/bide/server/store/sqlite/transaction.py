@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from bide.core.jobs.record import Job, Status
-from bide.server.store import BY_CONTENT, ClaimRequest, NewJob, upload_rows
+from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, NewJob, upload_rows
 from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
@@ -18,6 +18,8 @@ from bide.server.store.transaction import (
     Due,
     Key,
     RowChanges,
+    TextRow,
+    TextTable,
     Transaction,
     changed_terms,
     encode,
@@ -95,6 +97,11 @@ _PUT_DURATIONS = (
 _PUT_LOG = "INSERT OR REPLACE INTO log_state (name, text) VALUES (?, ?)"
 # The condition on the type is that of the partial index.
 _OLD_EVENTS = "DELETE FROM events WHERE type IN ('deleted', 'queue') AND at <= ? RETURNING id"
+_PUT_TEXT: dict[TextTable, str] = {"durations": _PUT_DURATIONS, "log": _PUT_LOG}
+_RECORD = "SELECT text FROM records WHERE tenant = ? AND collection = ? AND name = ?"
+_PUT_RECORD = "INSERT OR REPLACE INTO records (tenant, collection, name, text) VALUES (?, ?, ?, ?)"
+_END_OF_RECORD = "DELETE FROM records WHERE tenant = ? AND collection = ? AND name = ?"
+_END_OF_EVENTS = "DELETE FROM events WHERE tenant = ? AND job_id = ? AND type <> 'deleted'"
 _USER = (
     "SELECT u.job_id FROM upload_uses u LEFT JOIN jobs j ON j.id = u.job_id WHERE u.upload_id = ? "
     "AND (? IS NULL OR j.finished_at IS NULL OR j.finished_at > ?) LIMIT 1"
@@ -197,8 +204,11 @@ class SqliteTransaction(Transaction):
                 self._cache.paused = known
         return known
 
-    def read_tombstone(self, removed_id: str) -> bool:
-        return self._execute(BY_TOMBSTONE, (removed_id,)).fetchone() is not None
+    def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
+        if table == "tombstones":
+            return None if self._execute(BY_TOMBSTONE, (name,)).fetchone() is None else ""
+        row = self._execute(_RECORD, (tenant, table, name)).fetchone()
+        return None if row is None else row[0]
 
     def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
         if job:
@@ -257,13 +267,15 @@ class SqliteTransaction(Transaction):
         execute, now = self._execute, self.now
         for removed in changes.removed:
             self._delete(removed)
+        if changes.removed_events:
+            self._executemany(_END_OF_EVENTS, changes.removed_events)
         if changes.new or changes.changed:
             self._insert(changes)
         if changes.uploads or changes.removed_uploads or changes.uses or changes.removed_uses:
             self._write_uploads(changes)
-        for row in changes.keys:
-            put = _INSERT_KEY if row.replaces is None else _REPLACE_KEY
-            execute(put, (*row.key, row.fingerprint, row.job_id, now))
+        for key in changes.keys:
+            put = _INSERT_KEY if key.replaces is None else _REPLACE_KEY
+            execute(put, (*key.key, key.fingerprint, key.job_id, now))
         for before, after in changes.changed:
             self._save(before, after)
         for job_id, files in changes.files:
@@ -273,9 +285,8 @@ class SqliteTransaction(Transaction):
             execute(_PUT_STEP, (step.job_id, step.name, step.tenant, result, now))
         for queue, paused in changes.paused:
             execute(_PAUSE, (queue, paused))
-        for table, name, text in changes.texts:
-            # There are no workers, and the identity does not change.
-            execute(_PUT_LOG if table == "log" else _PUT_DURATIONS, (name, text))
+        for row in changes.texts:
+            self._put_text(row)
         if changes.check:
             execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (now,))
 
@@ -296,6 +307,16 @@ class SqliteTransaction(Transaction):
         if terms:
             self._executemany(_INSERT_TERM, map(astuple, terms))
 
+    def _put_text(self, row: TextRow) -> None:
+        if row.table in _PUT_TEXT:
+            self._execute(_PUT_TEXT[row.table], (row.name, row.text))
+            return
+        assert row.table in RECORDS, row.table  # there are no workers
+        if row.text is None:
+            self._execute(_END_OF_RECORD, (row.tenant, row.table, row.name))
+        else:
+            self._execute(_PUT_RECORD, (row.tenant, row.table, row.name, row.text))
+
     def _write_uploads(self, changes: RowChanges) -> None:
         self._executemany(_PUT_UPLOAD, [upload_rows.values_of(u) for u in changes.uploads])
         for upload_id in changes.removed_uploads:
@@ -313,7 +334,6 @@ class SqliteTransaction(Transaction):
         row = self._execute("DELETE FROM jobs WHERE id = ? RETURNING queue, due", (job_id,)).fetchone()
         if row is not None and row[1] is not None:
             self._moves.append((row[0], row[1], None))
-        self._execute("DELETE FROM events WHERE tenant = ? AND job_id = ?", (job.tenant, job_id))
         for table in ("inputs", "steps", "upload_uses"):
             self._execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
         self._execute(_TOMBSTONE, (job_id, job.tenant, self.now))
