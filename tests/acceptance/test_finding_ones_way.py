@@ -194,6 +194,9 @@ class Resources:
         )
         return {"UPLOAD_ID": headers["location"].rpartition("/")[2]}
 
+    def webhook(self) -> dict[str, str]:
+        return {"WEBHOOK_ID": self._post("/webhooks", {"url": "https://receiver.example/"})["id"]}
+
     def named(self) -> dict[str, str]:
         return {"KIND": "report", "NAME": "default"}
 
@@ -228,6 +231,8 @@ def test_every_operation_has_a_command_that_works(
             make = Resources.job
         elif name not in _MADE_FOR and "UPLOAD_ID" in shown:
             make = Resources.upload
+        elif "WEBHOOK_ID" in shown:
+            make = Resources.webhook
         for placeholder, value in make(resources).items():
             shown = re.sub(rf"\b{placeholder}\b", value.replace("\\", "\\\\"), shown)
         status, output = run(shown, folder)

@@ -165,7 +165,10 @@ _SETTINGS: dict[str, Any] = {
         },
     },
     "operations": [
-        *({"include-operation-id": name, **_refusals(_UNSAYABLE)} for name in ("submitJob", "listJobs")),
+        *(
+            {"include-operation-id": name, **_refusals(_UNSAYABLE)}
+            for name in ("submitJob", "listJobs", "createWebhook", "updateWebhook", "replayWebhook")
+        ),
         # A length, a checksum, a list of parts, a size that fits the chunk: their forms say too little.
         *(
             {"include-operation-id": name, **_refusals([*_UNSAYABLE, "413", "415", "460", "507"])}

@@ -123,6 +123,12 @@ from bide.server.config import is_loopback
     help="Accept jobs for queues that neither the app nor a running worker has.",
 )
 @click.option(
+    "--webhooks-allow-private",
+    envvar="BIDE_WEBHOOKS_ALLOW_PRIVATE",
+    is_flag=True,
+    help="Allow webhooks with loopback, private and link-local addresses.",
+)
+@click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
     is_flag=True,
@@ -152,6 +158,7 @@ def serve(
     root_path: str,
     trusted_proxies: tuple[str, ...],
     allow_unknown_queues: bool,
+    webhooks_allow_private: bool,
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -180,6 +187,7 @@ def serve(
             HttpConfig,
             StoreConfig,
             UploadConfig,
+            WebhookConfig,
             WorkerConfig,
         )
         from bide.server.worker.app_location import parse
@@ -212,6 +220,7 @@ def serve(
         ),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),
+        webhooks=WebhookConfig(allow_private=webhooks_allow_private),
     )
     run(
         location.load(),

@@ -105,6 +105,13 @@ class EventsConfig:
 
 
 @dataclass(frozen=True)
+class WebhookConfig:
+    allow_private: bool = False  # deliver also to loopback, private and link-local addresses
+    timeout: float = 15.0  # seconds for a response
+    lease: float = 10.0  # seconds without a renewal after which another replica delivers
+
+
+@dataclass(frozen=True)
 class UpkeepConfig:
     interval: float = 1.0
     tombstones: float = 30 * 86400.0  # seconds for which the URL of a purged job returns 410
@@ -125,4 +132,5 @@ class Config:
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     uploads: UploadConfig = field(default_factory=UploadConfig)
     events: EventsConfig = field(default_factory=EventsConfig)
+    webhooks: WebhookConfig = field(default_factory=WebhookConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import getrandbits
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -43,9 +43,20 @@ from bide.server.store import (
     UploadStore,
 )
 from bide.server.upload_record import Upload, UploadStatus
+from bide.server.webhooks import JobWebhook
+from bide.server.webhooks.service import WebhookService
 from bide.server.worker.protocol import Spawn
 
 Label = Annotated[str, msgspec.Meta(max_length=255)]
+EventName = Literal["status", "terminal", "step", "log", "output", "deleted"]
+
+
+class SubmittedWebhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The endpoint that receives the events of the submitted job."""
+
+    url: Annotated[str, msgspec.Meta(min_length=1, max_length=2048)]
+    events: Annotated[tuple[EventName, ...], msgspec.Meta(min_length=1, max_length=10)] = ("terminal",)
+    secret: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -59,6 +70,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     deadline: str | None = None
     labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=50)] = {}
     dedupe: Dedupe | None = None  # return the existing job for the same files and input
+    webhook: SubmittedWebhook | None = None
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -156,6 +168,7 @@ class _RandomBuffer:
 class Intake:
     """Accepts submissions. `hint` notifies the engine of a new job in a queue; None: the engine learns of it after the
     commit. `is_served` returns whether a worker serves a queue that the app does not declare; None accepts any queue.
+    `webhooks`: None rejects submissions with a webhook.
     """
 
     def __init__(
@@ -164,11 +177,13 @@ class Intake:
         store: UploadStore,
         hint: Callable[[str, str], None] | None = None,
         is_served: Callable[[str], Awaitable[bool]] | None = None,
+        webhooks: WebhookService | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
         self._hint = hint or (lambda queue, kind: None)
         self._is_served = is_served
+        self._webhooks = webhooks
         self._random = _RandomBuffer()
         self._stopping = False
 
@@ -302,9 +317,21 @@ class Intake:
         raw = bytes(submission.input)
         search = kind.search_terms(raw) if kind.search else ()
         new = NewJob(job, raw, files, key, fingerprint, content, search)
+        if submission.webhook is not None:
+            new = await self._with_webhook(new, submission.webhook)
         if checked.queue != kind.queue and not promised:
             await self._check_queue(new)
         return new
+
+    async def _with_webhook(self, new: NewJob, submitted: SubmittedWebhook) -> NewJob:
+        """Add the records of the job's webhook. Raises InvalidInput."""
+        if self._webhooks is None:
+            detail = "not supported here"
+            raise InvalidInput(f"webhook: {detail}", errors=[{"pointer": "/webhook", "detail": detail}])
+        events = tuple(dict.fromkeys(submitted.events))
+        webhook = JobWebhook(submitted.url, events, submitted.secret)
+        job = replace(new.job, webhook=",".join(events))
+        return replace(new, job=job, records=await self._webhooks.records_of(job, webhook))
 
     async def _check_queue(self, new: NewJob) -> None:
         """Raise if no worker serves the job's queue. A repeated submission is not checked, because its job was accepted
@@ -447,8 +474,9 @@ def _hash(submission: Submission, known: Mapping[tuple[str, ...], dict[str, str]
     meaning = json.loads(canonical)  # accepts 1e999, as the schemas do
     if known:
         meaning[0]["input"] = _by_content(meaning[0]["input"], known)
-    if meaning[0]["dedupe"] is None:
-        del meaning[0]["dedupe"]  # keeps the fingerprints of releases without this field valid
+    for name in ("dedupe", "webhook"):
+        if meaning[0][name] is None:
+            del meaning[0][name]  # keeps the fingerprints of releases without this field valid
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).digest()
 
 

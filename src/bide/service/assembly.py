@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bide.core.wire.http import Event
+from bide.core.wire.http import Event, job_id
 from bide.server.blobs import Blobs
 from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
@@ -34,6 +35,10 @@ from bide.server.runner.runner import children_of
 from bide.server.store import SharedStore, Store, StoreDatabase
 from bide.server.upkeep import CleanUp, Upkeep
 from bide.server.uploads.upload_service import UploadService
+from bide.server.webhooks.addresses import Addresses
+from bide.server.webhooks.publisher import Publisher
+from bide.server.webhooks.sender import WebhookSender
+from bide.server.webhooks.service import WebhookService
 from bide.server.worker import app_location
 from bide.server.worker.app_location import AppLocation
 from bide.server.worker.supervisor import Pool
@@ -88,7 +93,8 @@ def assemble(
     # Workers of other processes must find the job in the store, so they get a hint only after the commit.
     hint = engine.hint if embedded else None
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
-    intake = Intake(registry, store, hint, is_served)
+    webhooks = _webhooks(config, store)
+    intake = Intake(registry, store, hint, is_served, webhooks)
     orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
     uploads = UploadService(
         store,
@@ -123,6 +129,7 @@ def assemble(
         estimates=estimates,
         progress=progress,
         uploads=uploads,
+        webhooks=webhooks,
     )
     return Service(
         config=config,
@@ -136,6 +143,7 @@ def assemble(
         engine=engine,
         intake=intake,
         uploads=uploads,
+        webhooks=webhooks,
         upkeep=upkeep,
         http=HttpApp(components),
     )
@@ -176,6 +184,15 @@ def _progress(
 ) -> ProgressPublisher:
     store = make_progress_store(config.progress, config.store, config.engine.broker)
     return ProgressPublisher(store, notify, has_subscribers)
+
+
+def _webhooks(config: Config, store: Store) -> WebhookService:
+    settings = config.webhooks
+    addresses = Addresses(allow_private=settings.allow_private)
+    # The store replaces its `now` when it is opened.
+    sender = WebhookSender(addresses, settings.timeout, lambda: store.now())  # noqa: PLW0108
+    publisher = Publisher(store, sender, shared=config.store.url is not None, lease=settings.lease)
+    return WebhookService(store, addresses, sender, publisher, lambda now: job_id(now, os.urandom(16)))
 
 
 def _embedded(
@@ -223,6 +240,7 @@ class Service:
     engine: Engine
     intake: Intake
     uploads: UploadService
+    webhooks: WebhookService
     upkeep: Upkeep
     http: HttpApp
 
@@ -249,6 +267,7 @@ class Service:
         lost = await self.store.void(f"{self.folder.replica}:")
         if lost:
             log.info("%d jobs were running when the previous service ended; they run again", lost)
+        await self.webhooks.publisher.start(self.folder.replica)
         await self.upkeep.recover()
         await self.progress.open()
         await self.engine.start()
@@ -271,6 +290,7 @@ class Service:
 
     async def close(self) -> None:
         """Close the store and the other components. Call it after the last request."""
+        await self.webhooks.publisher.stop()
         await self.upkeep.stop()
         await self.progress.close()
         await self.uploads.close()
@@ -284,6 +304,7 @@ class Service:
         self.notify.on_events(events)
         self.estimates.on_events(events)
         self.upkeep.on_events(events)
+        self.webhooks.publisher.on_events(events)
         self.http.metrics.on_events(events)
 
     def _reset(self) -> None:

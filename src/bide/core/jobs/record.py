@@ -125,6 +125,7 @@ class Job(msgspec.Struct, frozen=True):
     lease_seconds: float | None = None  # of the latest claim; None: claimed by an older version
     # When the running attempt was found to be much longer than others of the kind.
     overdue_at: float | None = None
+    webhook: str | None = None  # the events that its own webhook receives, separated by commas
 
     @property
     def parked(self) -> bool:

@@ -119,6 +119,8 @@ def facts(job: Job, type_: EventType = "status") -> dict[str, Any]:
         "attempt": job.attempt,
         "fence": job.fence,
     }
+    if job.webhook is not None:
+        known["webhook"] = job.webhook
     if type_ in ("output", "deleted"):
         # There are many events of output, and a deleted job has no future.
         if job.labels:

@@ -19,6 +19,7 @@ from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
 from bide.server.store import EventLog, JobStore
 from bide.server.uploads.upload_service import UploadService
+from bide.server.webhooks.service import WebhookService
 
 
 class HttpStore(JobStore, EventLog, Protocol):
@@ -45,5 +46,6 @@ class Components:
     estimates: Estimates
     progress: ProgressPublisher
     uploads: UploadService
+    webhooks: WebhookService
     # The cache of status responses: rendered bodies by job id, ETag and base path.
     status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

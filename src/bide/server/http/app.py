@@ -29,6 +29,7 @@ from bide.server.http import (
     tus,
     ui,
     uploads,
+    webhooks,
     websocket,
 )
 from bide.server.http.hosts import Hosts, read_names
@@ -59,6 +60,7 @@ class HttpApp:
             *presigned.OPERATIONS,
             *tus.OPERATIONS,
             *queues.OPERATIONS,
+            *webhooks.OPERATIONS,
             *self.health.operations,
             *self.metrics.operations,
             *websocket.OPERATIONS,

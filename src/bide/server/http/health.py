@@ -106,4 +106,4 @@ def warnings(components: Components, queues: list[Queue]) -> list[ServiceWarning
             waiting = f" {jobs} waiting." if queue.backlog else ""
             detail = f"No worker serves queue {queue.name}.{waiting} Start a worker for this queue."
             found.append(ServiceWarning("queue-unserved", detail))
-    return found + components.fleet.warnings()
+    return found + components.fleet.warnings() + components.webhooks.warnings()

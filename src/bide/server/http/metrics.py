@@ -18,6 +18,7 @@ from bide.server.http.health import warnings
 from bide.server.http.queues import Queue, known_queues
 from bide.server.http.request import HttpRequest, Response, text_response
 from bide.server.http.routing import HttpOperation, ResponseSpec
+from bide.server.webhooks.publisher import Publisher
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -165,11 +166,30 @@ class Metrics:
         yield GaugeMetricFamily(
             "bide_long_polls", "Requests that wait for a job.", value=self._components.notify.waiting
         )
+        yield from _of_webhooks(self._components.webhooks.publisher)
         yield GaugeMetricFamily(
             "bide_event_streams",
             "Open event streams, and requests that wait for an event.",
             value=self._components.events.subscriptions,
         )
+
+
+def _of_webhooks(publisher: Publisher) -> Iterator[Metric]:
+    """The deliveries of this process. The replica that is not the publisher has none."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    attempts = CounterMetricFamily(
+        "bide_webhook_attempts", "Attempts to deliver an event since the start.", labels=["outcome"]
+    )
+    for outcome in ("delivered", "retried", "failed"):
+        attempts.add_metric([outcome], publisher.outcomes[outcome])
+    yield attempts
+    yield GaugeMetricFamily(
+        "bide_webhook_pending", "Deliveries that wait for an attempt.", value=publisher.pending()
+    )
+    yield GaugeMetricFamily(
+        "bide_webhook_lag_seconds", "Age of the oldest delivery that waits.", value=publisher.lag()
+    )
 
 
 def _of_durations(

@@ -16,6 +16,23 @@ from bide.core.wire.http import DEDUPE_MODES, ID_PATTERN
 from bide.server.registry import NAME, Kind, Registry
 
 Schema = dict[str, Any]
+WEBHOOK: Schema = {
+    "type": "object",
+    "description": "An endpoint that receives the events of this job. Without `secret`, that of GET /webhooks/secret signs.",
+    "properties": {
+        "url": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2048},
+        "events": {
+            "type": "array",
+            "items": {"enum": ["status", "terminal", "step", "log", "output", "deleted"]},
+            "minItems": 1,
+            "maxItems": 10,
+            "default": ["terminal"],
+        },
+        "secret": {"type": ["string", "null"], "pattern": "^whsec_", "maxLength": 200},
+    },
+    "required": ["url"],
+    "additionalProperties": False,
+}
 # Quoted or bare, as `read_idempotency_key` reads it.
 KEY_PATTERN = r'^(?:[!#-~](?:[ -~]{0,253}[!-~])?|"(?:[ !#-\[\]-~]|\\["\\]){1,255}")$'
 BINARY = {"type": "string", "format": "binary"}
@@ -230,6 +247,7 @@ def _submission(kind: Kind) -> Schema:
                 "description": "`content`: the same files and input return the first job. `content+name`: if the names of "
                 "the files are the same, too.",
             },
+            "webhook": {"anyOf": [WEBHOOK, {"type": "null"}]},
         },
         "required": ["kind", "input"] if kind.schema.get("required") else ["kind"],
         "additionalProperties": False,

@@ -34,6 +34,19 @@ from bide.server.upload_record import Upload, upload_of
 T = TypeVar("T")
 BY_CONTENT = "≡"  # the prefix of keys that are made from the content; a caller's key cannot contain it
 STEPS_WITH_CLAIM = 1024 * 1024  # bytes
+RecordTable = Literal[
+    "removals",
+    "leases",
+    "publisher",
+    "webhooks",
+    "webhook_health",
+    "webhook_secrets",
+    "job_webhooks",
+    "pending_deliveries",
+    "deliveries",
+    "replays",
+]
+RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
 OnEvents = Callable[[Sequence[Event]], None]
 OnWork = Callable[[str, str], None]  # called with a queue and a kind
 OnReset = Callable[[], None]
@@ -61,6 +74,15 @@ class InputFile(msgspec.Struct, frozen=True):
         return upload_of(self.job)
 
 
+class NewRecord(msgspec.Struct, frozen=True):
+    """A record of the job's tenant to store together with the job."""
+
+    table: RecordTable
+    name: str
+    text: str
+    if_absent: bool = False  # leave an existing record as it is
+
+
 class NewJob(msgspec.Struct, frozen=True):
     """A job to store, with the data that is only needed to run it."""
 
@@ -73,6 +95,7 @@ class NewJob(msgspec.Struct, frozen=True):
     search: tuple[
         tuple[str, str], ...
     ] = ()  # path into the input and value, by which lists find the job
+    records: tuple[NewRecord, ...] = ()  # that are stored with the job, if it is created
 
     @property
     def content_key(self) -> str | None:
@@ -467,21 +490,6 @@ class UploadRecords(Protocol):
 
 class UploadStore(JobStore, UploadRecords, Protocol):
     """Stores jobs, and the uploads that they use."""
-
-
-RecordTable = Literal[
-    "removals",
-    "leases",
-    "publisher",
-    "webhooks",
-    "webhook_health",
-    "webhook_secrets",
-    "job_webhooks",
-    "pending_deliveries",
-    "deliveries",
-    "replays",
-]
-RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
 
 
 class RecordFilter(msgspec.Struct, frozen=True):

@@ -71,6 +71,9 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
                 raise InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
             tx.use_upload(file.upload, job)
     tx.create(new)
+    for record in new.records:
+        if not record.if_absent or tx.text(record.table, record.name, job.tenant) is None:
+            tx.put_text(record.table, record.name, record.text, job.tenant)
     tx.add_event(job, "status")
     return Inserted(job, created=True)
 

@@ -61,6 +61,7 @@ def full_job(id: str, now: float) -> Job:
         waiting_for=("C",),
         trace_id="t",
         overdue_at=now + 10,
+        webhook="terminal",
     )
 
 

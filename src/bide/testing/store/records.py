@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
-from bide.server.store import RecordAccess, RecordFilter, RecordTable
+from bide.server.store import NewRecord, RecordAccess, RecordFilter, RecordTable
 from bide.testing.store.harness import StoreHarness
 
 TABLE: RecordTable = "webhooks"
@@ -90,3 +91,20 @@ class Records:
             after = await harness.store.events(job_id=job.id)
             assert [event for event in after if event.type == "status"] == []
         assert await harness.store.records("removals") == {}
+
+    async def test_a_job_is_stored_with_its_records(self, harness: StoreHarness) -> None:
+        first = harness.new(key="k", tenant="a", webhook="terminal")
+        record = NewRecord("job_webhooks", first.job.id, "one")
+        known = NewRecord("publisher", "a", "begin", if_absent=True)
+        await harness.store.insert([replace(first, records=(record, known))])
+        await put(harness, "unrelated", "text", "a")
+        again = replace(first, records=(replace(record, text="two"), replace(known, text="later")))
+        await harness.store.insert([again])
+        second = harness.new(tenant="a")
+        await harness.store.insert([replace(second, records=(replace(known, text="later"),))])
+        filter = RecordFilter(tenant="a")
+        assert await harness.store.records("job_webhooks", filter) == {first.job.id: "one"}
+        assert await harness.store.records("publisher", filter) == {"a": "begin"}
+        assert (await harness.get(first.job.id)).webhook == "terminal"
+        events = await harness.store.events(tenant="a")
+        assert [event.job.get("webhook") for event in events] == ["terminal", None]

@@ -58,7 +58,7 @@ _INSTANTS = {
     "overdue_at",
 }
 # Fields that never change.
-_FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id"}
+_FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id", "webhook"}
 
 
 def _typed(names: Iterable[str]) -> str:

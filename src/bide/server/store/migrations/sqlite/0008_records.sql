@@ -6,3 +6,6 @@ CREATE TABLE records (
   text TEXT NOT NULL,
   PRIMARY KEY (tenant, collection, name)
 ) WITHOUT ROWID;
+
+-- The events that the webhook of this job receives, separated by commas; NULL: it has no webhook.
+ALTER TABLE jobs ADD COLUMN webhook TEXT;
