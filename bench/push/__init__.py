@@ -1,0 +1,1 @@
+"""How fast and how cheaply events reach their listeners."""
