@@ -27,7 +27,7 @@ TROUBLE = ("kill", "freeze", "thaw", "stop", "sleep", "cut", "cut", "fault", "fa
 STANDBY = ("replicate", "replicate", "promote")
 # Uses every operation of a service with its store within a few seconds, deterministically.
 TOUR: tuple[Deed, ...] = (
-    ("upload", 0, 0.5),
+    ("upload", 0, 1.0),
     ("family", 2, 0.3),
     ("relay", 4, 0.0),
     ("lonely", 3, 0.3),
@@ -51,7 +51,7 @@ def random_history(seed: int) -> list[Deed]:
     trouble = rng.choice((("stop", "sleep") * 2, TROUBLE, TROUBLE, TROUBLE + STANDBY))
     deeds = CALLERS + trouble
     length = rng.randint(1, 25)
-    history = [("upload", 0, 0.5)] if rng.random() < 0.5 else []
+    history = [("upload", 0, 1.0)] if rng.random() < 0.5 else []
     return history + [(rng.choice(deeds), rng.randint(0, 40), rng.choice(PAUSES)) for _ in range(length)]
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable
@@ -104,13 +105,35 @@ def test_a_child_whose_spawn_fails_keeps_no_parent_waiting() -> None:
     wrong = {}
     for number in range(1, 16):
         with sqlite(1) as world:
-            world.act([("upload", 0, 0.5)])
+            world.act([("upload", 0, 1.0)])
+            assert world.uploads  # which the handler passes on
             world.failed += 1
             world.faults.plan(number, "refused")
             world.act([("relay", 4, 2.0)])
             if found := world.judge():
                 wrong[number] = found
     assert wrong == {}
+
+
+@pytest.mark.parametrize("kind", ["relay", "lonely"])
+def test_no_error_of_a_spawn_keeps_a_parent_waiting(kind: str) -> None:
+    """Also one that says nothing about whether the store is available."""
+    with sqlite(1) as world:
+        world.act([("upload", 0, 1.0)])
+        assert world.uploads
+        engine = world.replicas["one"].engine
+        prepare, failures = engine.prepare_spawn, iter([sqlite3.DatabaseError("malformed")])
+
+        async def fails_once(*what: object) -> object:
+            for error in failures:
+                raise error
+            return await prepare(*what)
+
+        engine.prepare_spawn = fails_once
+        world.failed += 1
+        world.act([(kind, 4, 2.0)])
+        assert next(failures, None) is None
+        assert world.judge() == []
 
 
 def test_nothing_stale_is_written_after_a_promotion_with_loss(replicas: MakeWorld) -> None:
@@ -183,7 +206,7 @@ def folders() -> set[Path]:
 
 def test_a_world_leaves_no_folder_also_after_a_failure() -> None:
     with sqlite(1) as world:
-        world.act([("upload", 0, 0.5)])
+        world.act([("upload", 0, 1.0)])
         assert folders()
     assert folders() == set()
     with pytest.raises(AssertionError, match="nothing will ever happen"), sqlite(1) as world:
