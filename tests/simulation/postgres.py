@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -71,6 +71,7 @@ class SimAsyncConnection:
         self._database = database
         self._connection = connection
         self._received = -1  # the commit up to which notifications were received
+        self._locks = False  # within a transaction
 
     @property
     def closed(self) -> bool:
@@ -81,15 +82,29 @@ class SimAsyncConnection:
 
     async def execute(self, sql: str | bytes, values: Sequence[Any] | None = None) -> SimCursor:
         mode = self._database.faults.next()
-        await asyncio.sleep(self._database.delay())
-        if mode == "late":
-            await asyncio.sleep(self._database.faults.duration())
+        if not self._locks:
+            await asyncio.sleep(self._database.delay())
+            if mode == "late":
+                await asyncio.sleep(self._database.faults.duration())
         if mode in ("refused", "unheard", "broken") or self._database.faults.out:
             self._connection.close()
         if self.closed:
             raise psycopg.OperationalError("the connection was cut")
         text = sql if isinstance(sql, bytes) else sql.encode()
         return SimCursor(self._connection.execute(text, values))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Takes no time: other services would wait in real time for its locks."""
+        await asyncio.sleep(self._database.delay())
+        if self.closed:
+            raise psycopg.OperationalError("the connection was cut")
+        self._locks = True
+        try:
+            with self._connection.transaction():
+                yield
+        finally:
+            self._locks = False
 
     async def notifies(
         self, *, timeout: float | None = None, stop_after: int | None = None
@@ -145,7 +160,8 @@ class PostgresDatabase:
     def _clean(self) -> None:
         assert self.url is not None
         server = PostgresServer(self.url)
-        if self.url not in _prepared:
+        new = self.url not in _prepared
+        if new:
             prepare(server)
             _prepared.add(self.url)
         self._own = server.connect()
@@ -156,28 +172,38 @@ class PostgresDatabase:
                 "AND tablename NOT IN ('schema_version', 'store_id')"
             )
         ]
-        self._own.execute(f"TRUNCATE {', '.join(self._tables)} RESTART IDENTITY".encode())
+        if new:
+            self._copy_to("pristine")
+        self._copy_from("pristine")
         self._own.execute("ALTER SEQUENCE event_numbers RESTART")
+
+    def _copy_to(self, schema: str) -> None:
+        copies = ";".join(f"CREATE TABLE {schema}.{t} AS TABLE simulation.{t}" for t in self._tables)
+        self._own.execute(
+            f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}; {copies}".encode(),
+            prepare=False,
+        )
+
+    def _copy_from(self, schema: str) -> None:
+        back = ";".join(
+            f"INSERT INTO simulation.{t} OVERRIDING SYSTEM VALUE TABLE {schema}.{t}"
+            for t in self._tables
+        )
+        empty = f"TRUNCATE {', '.join(self._tables)} RESTART IDENTITY"
+        self._own.execute(f"{empty}; {back}".encode(), prepare=False)
 
     # --- an asynchronous standby
 
     def replicate(self) -> None:
         """Record that the standby has received everything so far."""
-        copies = ";".join(f"CREATE TABLE standby.{t} AS TABLE simulation.{t}" for t in self._tables)
-        self._own.execute(
-            f"DROP SCHEMA IF EXISTS standby CASCADE; CREATE SCHEMA standby; {copies}".encode(),
-            prepare=False,
-        )
+        self._copy_to("standby")
         self._numbers = self._own.execute(_SEQUENCES).fetchall()
 
     def promote(self) -> None:
         """Remove the primary, and everything that the standby has not received."""
         for connection in self._connections:
             connection.close()
-        back = ";".join(
-            f"INSERT INTO simulation.{t} OVERRIDING SYSTEM VALUE TABLE standby.{t}" for t in self._tables
-        )
-        self._own.execute(f"TRUNCATE {', '.join(self._tables)}; {back}".encode(), prepare=False)
+        self._copy_from("standby")
         for name, last in self._numbers:
             self._own.execute("SELECT setval(%s::regclass, %s, %s)", (name, last or 1, last is not None))
 

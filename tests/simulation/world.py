@@ -228,7 +228,9 @@ class World:
             try:
                 await replica.service.start()
                 replica.listens = True
-            except Exception:  # restart a moment later, as systemd would
+            except Exception as error:  # restart a moment later, as systemd would
+                if not isinstance(error, EXPECTED):
+                    self.wrong.append(f"{name} cannot start: {error!r}")
                 self.loop.call_later(1.0, self._restart, replica)
 
         self.loop.start(name, start)
@@ -632,6 +634,7 @@ class World:
         wrong += self._judge_steps(jobs)
         wrong += self._judge_uploads()
         wrong += self._judge_slots()
+        wrong += [f"{name} does not start" for name, r in self.replicas.items() if not r.listens]
         return wrong
 
     def _settle(self) -> None:
