@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psycopg
 
+from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import BY_WORKER, Change, advance
 from bide.server.blobs.factory import make_blobs
@@ -229,7 +230,7 @@ class World:
                 await replica.service.start()
                 replica.listens = True
             except Exception as error:  # restart a moment later, as systemd would
-                if not isinstance(error, EXPECTED):
+                if not isinstance(error, (*EXPECTED, SetupError)) and not self.loop.killing:
                     self.wrong.append(f"{name} cannot start: {error!r}")
                 self.loop.call_later(1.0, self._restart, replica)
 
