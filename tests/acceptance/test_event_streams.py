@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import httpx_sse
 import pytest
 
 from tests.acceptance.serving import Serving
+from tests.acceptance.test_postgres import Replica
 from tests.acceptance.test_upload_clients import FLAGS, NODE, need, need_package
 from tests.conftest import started
 from tests.servers.nginx import PASSWORD, USER, Nginx
 from tests.servers.ports import free_port
+from tests.servers.postgres import Postgres
 from tests.waiting import until
 
 Heard = tuple[str, str, Any]  # event, id, data
@@ -219,10 +222,10 @@ def test_nginx_with_its_default_buffering(service: Serving, nginx: Nginx, tmp_pa
 
 
 class Listener:
-    """Reads /events, and reconnects with its cursor whenever the connection breaks."""
+    """Reads a stream, and reconnects with its cursor whenever the connection breaks, to the next service."""
 
-    def __init__(self, service: Serving, path: str) -> None:
-        self._service = service
+    def __init__(self, path: str, *services: Serving) -> None:
+        self._services = cycle(services)
         self._path = path
         self.heard: list[Heard] = []
         self.interruptions = 0
@@ -246,7 +249,7 @@ class Listener:
         headers = {"Accept": "text/event-stream"}
         if self._cursor:
             headers["Last-Event-ID"] = self._cursor
-        connection = http.client.HTTPConnection("127.0.0.1", self._service.port, timeout=1)
+        connection = http.client.HTTPConnection("127.0.0.1", next(self._services).port, timeout=1)
         with contextlib.closing(connection):
             connection.request("GET", self._path, headers=headers)
             with contextlib.closing(connection.getresponse()) as response:
@@ -270,7 +273,7 @@ def test_no_event_is_missed_or_repeated_over_kills(tmp_path: Path) -> None:
     service.start()
     types = "type=status,step,deleted"
     try:
-        listeners = [Listener(service, f"/events?{types}") for _ in range(3)]
+        listeners = [Listener(f"/events?{types}", service) for _ in range(3)]
         long = service.post("work", number=1, seconds=30)
         until(lambda: service.ask("GET", f"/jobs/{long}")["status"] == "PROCESSING")
         eventsource = node(f"{service.url}/jobs/{long}/events?{types}", tmp_path)
@@ -298,7 +301,80 @@ def test_no_event_is_missed_or_repeated_over_kills(tmp_path: Path) -> None:
             listener.stop()
             assert listener.interruptions >= 2
             (_, first, _), *rest = listener.heard
-            seen = [event["id"] for event in log].index(first) + 1 if int(first[9:]) else 0
-            assert [data for _, _, data in rest] == log[seen:]
+            assert [data for _, _, data in rest] == [e for e in log if number(e["id"]) > number(first)]
     finally:
         service.stop()
+
+
+# --- replicas
+
+
+@pytest.fixture(scope="module")
+def replicas(
+    tmp_path_factory: pytest.TempPathFactory, postgres: Postgres
+) -> Iterator[tuple[Replica, Replica]]:
+    folder = tmp_path_factory.mktemp("replicas")
+    url = f"{postgres.url}?schema=listened"
+    one, two = (Replica(folder / name, url, lease=1.5) for name in ("one", "two"))
+    one.start()
+    two.start()
+    yield one, two
+    one.stop()
+    two.stop()
+
+
+def test_progress_of_a_job_at_another_replica(replicas: tuple[Replica, Replica], tmp_path: Path) -> None:
+    # Of two jobs of one queue with two processes per replica, each replica may run any.
+    before = [March(replica, tmp_path) for replica in replicas]
+    # No listener names a job.
+    paths = ("/events", "/events?kind=march&type=progress")
+    listeners = [Listener(path, replica) for path in paths for replica in replicas]
+    until(lambda: all(listener.heard for listener in listeners))
+    jobs = [*before, *(March(replica, tmp_path) for replica in replicas)]
+
+    def told(job: March, done: int) -> bool:
+        """Whether all listeners have heard of this progress."""
+        return all(
+            any(
+                event == "progress"
+                and data["jobId"] == job.id
+                and data["job"]["progress"]["done"] == done
+                for event, _, data in listener.heard
+            )
+            for listener in listeners
+        )
+
+    for done in (2, 3):
+        for job in jobs:
+            job.advance()
+        until(lambda done=done: all(told(job, done) for job in jobs))  # type: ignore[misc]
+    for job in jobs:
+        job.end()
+    for listener in listeners:
+        listener.stop()
+
+
+def test_listeners_of_replicas_continue_at_another_one(replicas: tuple[Replica, Replica]) -> None:
+    one, two = replicas
+    types = "type=status,step,deleted"
+    listeners = [Listener(f"/events?{types}", *pair) for pair in ((one, two), (two, one))]
+    until(lambda: all(listener.heard for listener in listeners))
+    jobs = [replica.post("work", number=n) for n in range(10) for replica in replicas]
+    one.kill()
+    jobs += [two.post("work", number=n) for n in range(10)]
+    one.start()
+    jobs += [one.post("work", number=n) for n in range(5)]
+    two.kill()
+    for job_id in jobs:
+        one.ended(job_id)
+    log = one.ask("GET", f"/events?{types}")["events"]
+    until(lambda: all(listener.heard[-1][1] == log[-1]["id"] for listener in listeners))
+    for listener in listeners:
+        listener.stop()
+        assert listener.interruptions
+        (_, first, _), *rest = listener.heard
+        assert [data for _, _, data in rest] == [e for e in log if number(e["id"]) > number(first)]
+
+
+def number(cursor: str) -> int:
+    return int(cursor.partition("-")[2])

@@ -72,7 +72,7 @@ def assemble(
     blobs = blobs_of(config)
     notify = Notifier()
     estimates = Estimates()
-    events = Broadcaster(store)
+    events = Broadcaster(store, shared=config.store.url is not None)
 
     def on_progress(job_id: str) -> None:
         notify.notify(job_id)

@@ -4,6 +4,8 @@
 2. The cost of an event depends on the number of subscribers that select it, not on the number of all subscribers.
 3. The broadcaster never waits for a subscriber. The events of one commit are delivered to it together.
 4. Progress is delivered at most every PROGRESS_INTERVAL seconds per job, the latest only. All other events are delivered.
+   The progress of a job that runs elsewhere is only known while this process asks for it. So the broadcaster asks for jobs
+   with a subscriber, and for jobs that have run for a second or two if a filter selects them.
 5. When the epoch changes, every subscriber restarts: numbers that it knows may name other events now.
 """
 
@@ -14,12 +16,20 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from bide.core.jobs.record import Job
+from bide.core.jobs.record import Job, Status
 from bide.core.wire.events import EventCursor, EventMessage, progress_message
-from bide.core.wire.http import Event
+from bide.core.wire.http import Event, facts
 from bide.server.events.selection import EventSelection, SelectionIndex
 from bide.server.progress.publisher import ProgressPublisher
-from bide.server.store import EventFilter, EventLog, JobStore, LogPage, Missing
+from bide.server.store import (
+    EventFilter,
+    EventLog,
+    Filter,
+    JobStore,
+    LogPage,
+    Missing,
+    StoreUnavailable,
+)
 
 log = logging.getLogger("bide.events")
 PAGE = 250  # events per read; the embedded store reads on the event loop
@@ -27,6 +37,8 @@ PAGE = 250  # events per read; the embedded store reads on the event loop
 NEAR = 2000
 MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
+TICK = 1.0
+MAX_FOLLOWED = 5000  # jobs that run elsewhere and whose progress a filter selects
 KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called
 
 
@@ -155,8 +167,8 @@ class EventSubscription:
                 self._stop_listening()
                 continue
             self._waiting = None
-            if self.one_job:
-                broadcaster.progress(*self.selection.jobs)
+            if "progress" in self.selection.types:
+                broadcaster.begin_progress(self.selection)
             return
 
     async def read(
@@ -196,9 +208,11 @@ class EventSubscription:
 class Broadcaster:
     """Knows the end of the log and all subscriptions."""
 
-    def __init__(self, store: LogReader, progress: ProgressPublisher | None = None) -> None:
+    def __init__(self, store: LogReader, *, shared: bool = False) -> None:
+        """`shared`: jobs may run in other processes."""
         self._store = store
-        self.progress_source = progress
+        self._shared = shared
+        self.progress_source: ProgressPublisher | None = None
         self.epoch = ""
         self.last = 0  # all events up to this number have been delivered
         self.index: SelectionIndex[EventSubscription] = SelectionIndex()
@@ -206,6 +220,11 @@ class Broadcaster:
         self._closed = False
         self._changed_progress: set[str] = set()
         self._progress_task: asyncio.Task[None] | None = None
+        # Running jobs that a filter selects: those of this tick, of the tick before, and earlier ones.
+        self._recent: set[str] = set()
+        self._older: set[str] = set()
+        self._followed: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -233,6 +252,8 @@ class Broadcaster:
             self._timer.cancel()
         if self._progress_task is not None:
             self._progress_task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     # --- from subscriptions
 
@@ -241,25 +262,30 @@ class Broadcaster:
         subscription.delivered_at = loop.time()
         self._subscriptions[subscription] = None
         if self._timer is None:
-            self._timer = loop.call_later(1.0, self._keep_alive)
+            self._timer = loop.call_later(TICK, self._tick)
 
     def discard(self, subscription: EventSubscription) -> None:
         self._subscriptions.pop(subscription, None)
+        if not self._subscriptions:
+            for jobs in (self._recent, self._older, self._followed):
+                jobs.clear()
 
     async def read(self, filter: EventFilter) -> LogPage:
         return await self._store.read_log(filter)
 
-    def _keep_alive(self) -> None:
+    def _tick(self) -> None:
         self._timer = None
         if self._closed or not self._subscriptions:
             return
+        older, self._older, self._recent = self._older, self._recent, set()
+        self._follow(older)
         loop = asyncio.get_running_loop()
         now = loop.time()
         for subscription in list(self._subscriptions):
             if now - subscription.delivered_at >= KEEP_ALIVE:
                 subscription.delivered_at = now
                 subscription.subscriber.keep_alive()
-        self._timer = loop.call_later(1.0, self._keep_alive)
+        self._timer = loop.call_later(TICK, self._tick)
 
     # --- from the store
 
@@ -277,12 +303,13 @@ class Broadcaster:
     def _deliver(self, messages: Sequence[EventMessage]) -> None:
         touched: list[EventSubscription] = []
         for message in messages:
-            for subscription in self.index.find(message.event):
+            event, found = message.event, False
+            for subscription in self.index.find(event):
+                found = True
                 if subscription.wants(message) and subscription.push(message):
                     touched.append(subscription)
-            event = message.event
-            if event.type == "status" and event.id and "worker" in event.job:
-                self._expect_progress(event)
+            if self._shared and found and event.id and event.type in COURSE:
+                self._note_attempt(event)
         if not touched:
             return
         now = asyncio.get_running_loop().time()
@@ -297,7 +324,7 @@ class Broadcaster:
 
     def has_subscribers(self, job_id: str) -> bool:
         """Whether the progress of this job is wanted."""
-        return self.index.has_job(job_id)
+        return self.index.has_job(job_id) or job_id in self._followed
 
     def progress(self, job_id: str) -> None:
         """The progress of a job may have changed."""
@@ -307,10 +334,43 @@ class Broadcaster:
         if self._progress_task is None:
             self._progress_task = asyncio.get_running_loop().create_task(self._send_progress())
 
-    def _expect_progress(self, event: Event) -> None:
-        """An attempt has begun. If it runs elsewhere, its progress is fetched only on request."""
-        if self.index.has_job(event.job_id):
-            self.progress(event.job_id)
+    def begin_progress(self, selection: EventSelection) -> None:
+        """Deliver the current progress of the selected jobs to a subscriber that begins."""
+        if len(selection.jobs) == 1:
+            self.progress(*selection.jobs)
+        elif self._shared:
+            task = asyncio.get_running_loop().create_task(self._find_running(selection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _find_running(self, selection: EventSelection) -> None:
+        """Follow the selected jobs that are running already."""
+        try:
+            running = await self._store.find(
+                Filter(status=frozenset({Status.PROCESSING}), limit=MAX_FOLLOWED)
+            )
+        except StoreUnavailable:
+            return
+        jobs = {job.id: Event(0, job.id, "status", 0.0, facts(job), job.tenant) for job in running}
+        if self._subscriptions:
+            self._follow({job_id for job_id, event in jobs.items() if selection.matches(event)})
+
+    def _note_attempt(self, event: Event) -> None:
+        """An attempt of a job that a subscriber selects has begun or ended, here or elsewhere."""
+        job_id = event.job_id
+        if "worker" not in event.job:
+            for jobs in (self._recent, self._older, self._followed):
+                jobs.discard(job_id)
+        elif self.index.has_job(job_id):
+            self.progress(job_id)
+        elif job_id not in self._followed and job_id not in self._older:
+            self._recent.add(job_id)
+
+    def _follow(self, jobs: set[str]) -> None:
+        if len(self._followed) + len(jobs) <= MAX_FOLLOWED:
+            self._followed |= jobs
+            for job_id in jobs:
+                self.progress(job_id)
 
     async def _send_progress(self) -> None:
         try:

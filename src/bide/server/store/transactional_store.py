@@ -162,8 +162,10 @@ class TransactionalStore(ABC):
         on_log(state.epoch, state.last, ())
 
         def deliver(events: Sequence[Event]) -> None:
-            on_events(events)
-            on_log(state.epoch, events[-1].id, events)
+            try:
+                on_events(events)
+            finally:  # a listener that fails must not leave a gap
+                on_log(state.epoch, events[-1].id, events)
 
         return deliver
 

@@ -172,8 +172,10 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         tail = self._feed.tail
 
         def deliver(events: Sequence[Event]) -> None:
-            on_events(events)
-            tail.add_own(events)
+            try:
+                on_events(events)
+            finally:  # a listener that fails must not leave a gap
+                tail.add_own(events)
 
         return deliver
 
