@@ -123,7 +123,7 @@ export interface ClientOptions {
 export interface RequestOptions {
   /** A body that is sent as JSON. */
   json?: unknown;
-  body?: BodyInit;
+  body?: RequestInit["body"];
   headers?: Record<string, string>;
   signal?: AbortSignal;
   /** Seconds until the headers of the response must have arrived; by default 30. */
