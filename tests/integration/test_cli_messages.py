@@ -406,3 +406,28 @@ def test_a_refusal_of_a_service_is_quoted_as_it_is(server: FakeService) -> None:
     server.on("GET", "/jobs", problem(422, "invalid-input"))
     result = bide("list", "--url", server.url)
     assert "422 invalid-input" in result.stderr
+
+
+# The real command, with a default maximum wait of 0.3 s instead of seven days.
+IMPATIENT = (
+    "from bide.client import account; account.LONGEST_WAIT = 0.3; from bide.cli import main; main()"
+)
+
+
+@pytest.mark.parametrize("command", ["wait", "submit"])
+def test_the_default_maximum_wait_names_the_option_of_the_command_line(
+    server: FakeService, command: str
+) -> None:
+    renders(server, a=state("running"))
+    server.on("POST", "/renders", says({"id": "a", "state": "running"}))
+    given = ["a"] if command == "wait" else ["film", "--wait"]
+    at = ["--api", "vendor.toml", "--url", server.url, "--trust"]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPATIENT, command, *given, *at],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "the default maximum; it still runs. To wait longer, set `--timeout`\n" in done.stderr

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bide.core.terminal_text import harmless, harmless_json
+from bide.client.terminal_text import harmless, harmless_json
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from bide.core.terminal_text import harmless
+from bide.client.terminal_text import harmless
 
 FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 
@@ -113,8 +113,10 @@ def _failure(error: Exception) -> Failure:
 
 
 def _explain(error: Exception, *, expected: bool) -> str:
-    from bide.core.errors import SetupError
+    from bide.core.errors import SetupError, WaitTimeout
 
+    if isinstance(error, WaitTimeout):
+        return error.describe("--timeout")
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = error.name.partition(".")[0]
         what = f"This needs the package {package}, which is not installed"

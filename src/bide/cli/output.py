@@ -13,9 +13,9 @@ from typing import Any
 import click
 import msgspec
 
+from bide.client.terminal_text import harmless, harmless_json
 from bide.core.clock import read_instant
 from bide.core.jobs.record import SUCCESSFUL
-from bide.core.terminal_text import harmless, harmless_json
 from bide.core.wire.http import JobStatus, WireStep
 
 COLOURS = {

@@ -192,6 +192,7 @@ def serve(
         )
         from bide.server.worker.app_location import parse
         from bide.service import backends
+        from bide.service.data_folder import DataFolder
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError.not_installed(f"{error.name} is not installed", "server") from None
@@ -201,7 +202,10 @@ def serve(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     location = parse(target)
-    kept = f"data in {data}" + (f", store {backends.make_server(store).shown}" if store else "")
+    kept = f"data in {data}"
+    if store:
+        database = backends.make_database(StoreConfig(url=store), DataFolder(data))
+        kept += f", store {database.shown}"
     if engine == "celery":
         kept += f", broker {backends.make_broker(EngineConfig(engine, broker)).shown}"
     config = Config(

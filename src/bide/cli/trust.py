@@ -21,7 +21,7 @@ import click
 from click.core import ParameterSource
 
 from bide.client.apis.permissions import Permissions
-from bide.core.terminal_text import harmless
+from bide.client.terminal_text import harmless
 
 
 def _given(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:

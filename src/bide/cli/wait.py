@@ -213,7 +213,7 @@ class WaitRun:
                 try:
                     await self._wait(clients, jobs, acknowledge=ledger is not None)
                 except WaitTimeout as error:
-                    self.terminal.note(str(error))
+                    self.terminal.note(error.describe("--timeout"))
                     timed_out = True
         finally:
             # After the clients are closed: polling processes report their last requests then.

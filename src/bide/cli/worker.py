@@ -91,7 +91,7 @@ def worker(
         blobs=BlobsConfig(blobs),
         worker=WorkerConfig(workers=concurrency, lease=lease, drain=drain),
     )
-    places = f"store {backends.make_server(store).shown}, broker {Broker(broker).shown}"
+    places = f"store {backends.make_shared_database(config.store).shown}, broker {Broker(broker).shown}"
     code = run_worker(
         location.load(),
         location,

@@ -25,8 +25,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from bide.client.terminal_text import harmless
 from bide.core.jobs.record import SUCCESSFUL, Status
-from bide.core.terminal_text import harmless
 from bide.core.wire.http import JobStatus
 
 SHOWN = 12

@@ -99,11 +99,15 @@ class WaitTimeout(BideError, TimeoutError):
         self.default = default
 
     def __str__(self) -> str:
+        return self.describe("timeout")
+
+    def describe(self, option: str) -> str:
+        """Return the message; `option` is what the caller sets to wait longer."""
         several = ", " in self.job_id
         text = f"{'jobs' if several else 'job'} {self.job_id} did not end within {self.timeout:g} s"
         still = "they still run" if several else "it still runs"
         if self.default:
-            return f"{text}, the default maximum; {still}. To wait longer, set `timeout`"
+            return f"{text}, the default maximum; {still}. To wait longer, set `{option}`"
         return f"{text}; {still}"
 
 

@@ -2,8 +2,8 @@
 
 1. Everything that depends on time happens here, at every tick and not only at the start.
 2. The removal of files waits for the storage; no other task waits for it.
-3. A lease is lost when it was observed unchanged for its whole length (`core.lease`), regardless of the clocks. It is never
-   lost while this process runs the attempt, because its engine has newer information. A void lease is lost immediately.
+3. A lease is lost when it was observed unchanged for its whole length (`core.jobs.lease`), regardless of the clocks. It is
+   never lost while this process runs the attempt, because its engine has newer information. A void lease is lost at once.
 4. Only a service that knows the kind of a lost attempt decides about it, because others do not know whether the job may run
    twice. During a rolling deployment old and new services see the same jobs.
 """

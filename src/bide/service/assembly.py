@@ -20,7 +20,7 @@ from bide.core.wire.http import Event, job_id
 from bide.server.blobs import Blobs
 from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
-from bide.server.config import Config
+from bide.server.config import Config, StoreConfig
 from bide.server.engine import Engine
 from bide.server.engine.embedded import EmbeddedEngine
 from bide.server.estimates import Estimates
@@ -32,7 +32,7 @@ from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
 from bide.server.runner.runner import children_of
-from bide.server.store import SharedStore, Store, StoreDatabase
+from bide.server.store import SharedDatabase, SharedStore, Store, StoreDatabase
 from bide.server.upkeep import CleanUp, Upkeep
 from bide.server.uploads.upload_service import UploadService
 from bide.server.webhooks.addresses import Addresses
@@ -47,6 +47,7 @@ from bide.service.backends import (
     make_celery_engine,
     make_database,
     make_progress_store,
+    make_shared_database,
     make_shared_store,
     make_store,
 )
@@ -169,6 +170,10 @@ def assemble_worker(
 
 def database_of(config: Config) -> StoreDatabase:
     return make_database(config.store, DataFolder(config.data))
+
+
+def shared_database_of(config: StoreConfig) -> SharedDatabase:
+    return make_shared_database(config)
 
 
 def blobs_of(config: Config) -> Blobs:

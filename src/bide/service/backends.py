@@ -1,13 +1,14 @@
 """Creates the backends that the settings name: store, engine, progress store and event loop.
 
-The dependencies of each backend are imported here, when a setting names it, so that the others need not be installed.
+`STORES` has the store of each URL scheme. The dependencies of each backend are imported here, when a setting names it, so
+that the others need not be installed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from bide.core.errors import SetupError
@@ -15,7 +16,7 @@ from bide.server.config import Config, EngineConfig, StoreConfig
 from bide.server.progress import ProgressStore
 from bide.server.progress.memory import MemoryProgressStore
 from bide.server.registry import Registry
-from bide.server.store import SharedStore, Store, StoreDatabase
+from bide.server.store import SharedDatabase, SharedStore, Store, StoreDatabase
 from bide.service.data_folder import DataFolder
 
 if TYPE_CHECKING:
@@ -46,42 +47,107 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 # --- stores
 
 
-def make_store(config: StoreConfig, folder: DataFolder) -> Store:
-    """Return the store without opening it."""
-    if config.url is None:
-        from bide.server.store.sqlite.store import SqliteStore
+class StoreBackend(NamedTuple):
+    """The factories of one kind of store. The stores that they return are not open yet."""
 
-        return SqliteStore(folder.database)
+    store: Callable[[StoreConfig, DataFolder], Store]
+    database: Callable[[StoreConfig, DataFolder], StoreDatabase]
+    progress: Callable[[StoreConfig], ProgressStore]
+    # The store of a worker, which receives only events of the worker's own jobs, and its database.
+    shared: Callable[[StoreConfig], SharedStore] | None = None
+    shared_database: Callable[[StoreConfig], SharedDatabase] | None = None
+
+
+def _sqlite_store(config: StoreConfig, folder: DataFolder) -> Store:
+    from bide.server.store.sqlite.store import SqliteStore
+
+    return SqliteStore(folder.database)
+
+
+def _sqlite_database(config: StoreConfig, folder: DataFolder) -> StoreDatabase:
+    from bide.server.store.sqlite.file import SqliteFile
+
+    return SqliteFile(folder.database)
+
+
+def _postgres_store(config: StoreConfig, folder: DataFolder) -> Store:
     _require_psycopg()
     from bide.server.store.postgres.store import PostgresStore
 
-    return PostgresStore(config.url, connections=config.connections, counts_age=COUNTS_AGE)
+    return PostgresStore(_url(config), connections=config.connections, counts_age=COUNTS_AGE)
 
 
-def make_shared_store(config: StoreConfig) -> SharedStore:
-    """Return the store of a worker without opening it. It receives only events of the worker's own jobs."""
-    if config.url is None:
-        raise SetupError(NOT_SHARED)
+def _postgres_shared(config: StoreConfig) -> SharedStore:
     _require_psycopg()
     from bide.server.store.postgres.store import PostgresStore
 
-    return PostgresStore(config.url, connections=config.connections, held_only=True)
+    return PostgresStore(_url(config), connections=config.connections, held_only=True)
 
 
-def make_database(config: StoreConfig, folder: DataFolder) -> StoreDatabase:
-    """Return the database of the store that `make_store` returns."""
-    if config.url is None:
-        from bide.server.store.sqlite.file import SqliteFile
-
-        return SqliteFile(folder.database)
-    return make_server(config.url)
-
-
-def make_server(url: str) -> PostgresServer:
+def _postgres_database(config: StoreConfig) -> PostgresServer:
     _require_psycopg()
     from bide.server.store.postgres.server import PostgresServer
 
-    return PostgresServer(url)
+    return PostgresServer(_url(config))
+
+
+def _postgres_progress(config: StoreConfig) -> ProgressStore:
+    server = _postgres_database(config)
+    from bide.server.progress.postgres import PostgresProgressStore
+
+    return PostgresProgressStore(server)
+
+
+def _url(config: StoreConfig) -> str:
+    assert config.url is not None
+    return config.url
+
+
+_SQLITE = StoreBackend(_sqlite_store, _sqlite_database, lambda config: MemoryProgressStore())
+_POSTGRES = StoreBackend(
+    _postgres_store,
+    lambda config, folder: _postgres_database(config),
+    _postgres_progress,
+    _postgres_shared,
+    _postgres_database,
+)
+# By the scheme of the URL that --store names. Without a URL the store is a file in the data folder.
+STORES: dict[str, StoreBackend] = {"": _SQLITE, "postgresql": _POSTGRES, "postgres": _POSTGRES}
+
+
+def store_backend(config: StoreConfig) -> StoreBackend:
+    if config.url is None:
+        return STORES[""]
+    scheme = config.url.partition(":")[0].lower() if ":" in config.url else ""
+    if not scheme or scheme not in STORES:
+        raise SetupError(
+            f"unknown store {scheme or config.url!r}: write postgresql://user@host:5432/database"
+        )
+    return STORES[scheme]
+
+
+def make_store(config: StoreConfig, folder: DataFolder) -> Store:
+    return store_backend(config).store(config, folder)
+
+
+def make_shared_store(config: StoreConfig) -> SharedStore:
+    make = store_backend(config).shared
+    if make is None:
+        raise SetupError(NOT_SHARED)
+    return make(config)
+
+
+def make_database(config: StoreConfig, folder: DataFolder) -> StoreDatabase:
+    """Returns the database of the store that `make_store` returns."""
+    return store_backend(config).database(config, folder)
+
+
+def make_shared_database(config: StoreConfig) -> SharedDatabase:
+    """Returns the database of the store that `make_shared_store` returns."""
+    make = store_backend(config).shared_database
+    if make is None:
+        raise SetupError(NOT_SHARED)
+    return make(config)
 
 
 def _require_psycopg() -> None:
@@ -107,7 +173,7 @@ def check_engine(config: Config) -> None:
             )
         return
     make_broker(engine)
-    if config.store.url is None:
+    if store_backend(config.store).shared is None:
         raise SetupError(NOT_SHARED)
 
 
@@ -161,9 +227,4 @@ def make_progress_store(
         except ModuleNotFoundError as error:
             raise SetupError.not_installed(f"{error.name} is not installed", "redis") from None
         return RedisProgressStore(url)
-    if store.url is not None:
-        server = make_server(store.url)
-        from bide.server.progress.postgres import PostgresProgressStore
-
-        return PostgresProgressStore(server)
-    return MemoryProgressStore()
+    return store_backend(store).progress(store)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from bide.core.errors import SetupError
+from bide.server.config import StoreConfig
 from bide.server.engine.celery.broker import check, check_settings
 from bide.server.engine.celery.worker_heartbeats import SILENT, WorkerHeartbeat, read
 from bide.server.registry import Registry
 from bide.server.runner.slots import served
 from bide.server.worker.app_location import parse
-from bide.service.backends import make_server
+from bide.service.assembly import shared_database_of
 from bide.service.worker import RUNTIME
 from bide.service.worker_runtime import WorkerRuntime
 
@@ -56,7 +57,7 @@ def broker(url: str, registry: Registry | None) -> str:
 
 def workers(store: str, registry: Registry | None) -> str:
     """List the live workers. Raise SetupError if there are none, or if they cannot run a kind of the app."""
-    alive = read(make_server(store).live_workers(SILENT))
+    alive = read(shared_database_of(StoreConfig(url=store)).live_workers(SILENT))
     if not alive:
         raise SetupError(
             "no worker is running: start one with `bide worker MODULE:app --store … --broker …`"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
+from bide.client.terminal_text import harmless
 from bide.core.pacing.limits import read_retry_after
-from bide.core.terminal_text import harmless
 
 LONGEST_TEXT = 4000  # characters of a message that is shown
 LONGEST_QUOTE = 200  # characters of an answer without a message

@@ -568,6 +568,14 @@ class StoreDatabase(Protocol):
         ...
 
 
+class SharedDatabase(StoreDatabase, Protocol):
+    """The database of a `SharedStore`."""
+
+    def live_workers(self, age: float) -> list[str]:
+        """As `SharedStore.live_workers`, without the names. Raise SetupError if they cannot be read. Change nothing."""
+        ...
+
+
 class Store(JobStore, EventLog, UpkeepStore, UploadRecords, RecordStore, Protocol):
     """The whole store of one service."""
 
