@@ -270,7 +270,8 @@ async def test_one_batch_without_a_readable_job_is_no_reason_to_give_up(
     ready = listing(*({"id": id, "state": "ready", "pages": 1} for id in ids))
     server.on("GET", "/jobs", *map(tells, (listing(), busy, listing(), busy, ready)))
     for id in ids:
-        server.on("GET", f"/jobs/{id}", tells(job(id, "busy")))
+        # A job may be polled alone from the first unreadable batch on, so it must end there, too.
+        server.on("GET", f"/jobs/{id}", *[tells(job(id, "busy"))] * 3, tells(job(id, "ready")))
     with caplog.at_level(logging.WARNING, "bide.client"):
         async with client(server) as press:
             await press.wait_all([press.job(id) for id in ids], timeout=60)
