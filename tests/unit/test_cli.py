@@ -188,6 +188,10 @@ def test_completion_completes_commands_and_options() -> None:
         ("wait", "@nowhere"),
         ("wait", "https://jobs.example/nothing"),
         ("queue", "pause"),
+        ("webhooks", "create"),
+        ("webhooks", "create", "https://example.org", "--event", "nothing"),
+        ("webhooks", "replay", "x"),
+        ("webhooks", "replay", "x", "--from", "yesterday"),
     ],
 )
 def test_wrong_usage_is_2_and_asks_nothing(

@@ -36,7 +36,7 @@ def default_map(config: Path | None) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
-    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue"}
+    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue", "webhooks"}
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(
@@ -45,7 +45,9 @@ def default_map(config: Path | None) -> dict[str, Any]:
     client = _client(path, tables.get("client", {}))
     own = {name: _underscored(table) for name, table in tables.items() if name != "client"}
     queue = {"queue": dict.fromkeys(("list", "pause", "resume"), client)}
-    return {**dict.fromkeys(CLIENT_COMMANDS, client), **queue, **own}
+    names = ("create", "list", "test", "replay", "delete")
+    webhooks = {"webhooks": dict.fromkeys(names, client)}
+    return {**dict.fromkeys(CLIENT_COMMANDS, client), **queue, **webhooks, **own}
 
 
 def _client(path: Path, table: dict[str, Any]) -> dict[str, Any]:

@@ -331,6 +331,40 @@ class Client:
     def resume_queue(self, queue: str) -> None:
         self._loop.run(self._client.resume_queue(queue))
 
+    def webhooks(self) -> Records:
+        return self._loop.run(self._client.webhooks())
+
+    def create_webhook(
+        self,
+        url: str,
+        *,
+        events: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        return self._loop.run(
+            self._client.create_webhook(url, events=events, kinds=kinds, labels=labels)
+        )
+
+    def update_webhook(self, webhook_id: str, **fields: Any) -> dict[str, Any]:
+        return self._loop.run(self._client.update_webhook(webhook_id, **fields))
+
+    def test_webhook(self, webhook_id: str) -> dict[str, Any]:
+        return self._loop.run(self._client.test_webhook(webhook_id))
+
+    def replay_webhook(
+        self,
+        webhook_id: str,
+        begin: datetime | str,
+        end: datetime | str | None = None,
+        *,
+        only: str = "failed",
+    ) -> dict[str, Any]:
+        return self._loop.run(self._client.replay_webhook(webhook_id, begin, end, only=only))
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        self._loop.run(self._client.delete_webhook(webhook_id))
+
     def as_completed(
         self,
         jobs: Iterable[BlockingJob],

@@ -158,6 +158,55 @@ class ServiceOperations:
     async def resume_queue(self, queue: str) -> None:
         await self._request("resume a queue", "POST", f"/queues/{quote(queue)}/resume")
 
+    async def webhooks(self) -> Records:
+        return _records(await self._request("list webhooks", "GET", "/webhooks"), "webhooks")
+
+    async def create_webhook(
+        self,
+        url: str,
+        *,
+        events: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The new webhook with its `secret`, which no later response contains. `events`: `terminal` if there are none."""
+        body: dict[str, Any] = {"url": url, "kinds": kinds, "labels": labels or {}}
+        if events:
+            body["events"] = events
+        return await self._webhook("create a webhook", "POST", "/webhooks", json=body)
+
+    async def update_webhook(self, webhook_id: str, **fields: Any) -> dict[str, Any]:
+        """Change `url`, `events`, `kinds`, `labels` or `enabled`."""
+        path = f"/webhooks/{quote(webhook_id)}"
+        return await self._webhook("change a webhook", "PATCH", path, json=fields)
+
+    async def test_webhook(self, webhook_id: str) -> dict[str, Any]:
+        """Send a test message now. The delivery has the response of the endpoint."""
+        path = f"/webhooks/{quote(webhook_id)}/test"
+        return await self._webhook("test a webhook", "POST", path)
+
+    async def replay_webhook(
+        self,
+        webhook_id: str,
+        begin: datetime | str,
+        end: datetime | str | None = None,
+        *,
+        only: str = "failed",
+    ) -> dict[str, Any]:
+        """Deliver the events of a range of time again: those that were not accepted, or `all`."""
+        body = {"from": _instant(begin), "to": _instant(end), "only": only}
+        path = f"/webhooks/{quote(webhook_id)}/replay"
+        return await self._webhook("replay a webhook", "POST", path, json=body)
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        await self._request("delete a webhook", "DELETE", f"/webhooks/{quote(webhook_id)}")
+
+    async def _webhook(self, what: str, method: str, path: str, **options: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = (await self._request(what, method, path, **options)).read(
+            dict[str, Any]
+        )
+        return answer
+
     async def _submit_batches(
         self, jobs: Iterable[JobSubmission], idempotency_key: str | None
     ) -> Sequence[JobHandle | ServiceError]:

@@ -19,6 +19,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 MAX_URL = 2048
 LOOKUP_TIMEOUT = 2.0  # seconds that the check of a new URL waits for the name server
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Python 3.11 counts these as public: the metadata addresses of Oracle Cloud (192.0.0.192) and Azure (168.63.129.16).
+_RESERVED_V4 = [ipaddress.ip_network(network) for network in ("192.0.0.0/24", "168.63.129.16/32")]
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
 Lookup = Callable[[str, int, socket.AddressFamily], Awaitable[Sequence[tuple[Any, ...]]]]
 
@@ -39,7 +41,8 @@ def is_public(address: str) -> bool:
         if inner is not None:
             return is_public(str(inner))
         return ip in _GLOBAL_V6 and ip.is_global
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    reserved = ip.is_multicast or ip.is_reserved or any(ip in network for network in _RESERVED_V4)
+    return ip.is_global and not reserved
 
 
 def check_url(url: str) -> tuple[str, int]:

@@ -1,0 +1,213 @@
+"""`bide webhooks`: the endpoints that receive the events of a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from bide.cli import Failure
+from bide.cli.output import json_option, print_json, print_line, print_table
+from bide.cli.settings import Connection, speaks_to_service
+from bide.cli.submit import read_label
+from bide.client.client import AsyncClient
+from bide.core.clock import read_instant
+
+T = TypeVar("T")
+EVENTS = ("status", "terminal", "step", "log", "output", "deleted", "queue")
+_UNITS = {"m": 60, "h": 3600, "d": 86400}
+
+
+@click.group()
+def webhooks() -> None:
+    """Create, list, test, replay and delete webhooks.
+
+    \b
+    Examples:
+      bide webhooks create https://example.org/bide --event terminal
+      bide webhooks list
+      bide webhooks test 01JC3X8M0V5T6Q7R8S9A0B1C2D
+    """
+
+
+def _run(connection: Connection, use: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with connection.client() as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+@webhooks.command()
+@click.argument("endpoint", metavar="URL")
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    type=click.Choice(EVENTS),
+    help="Events that it receives; can be repeated. By default `terminal`.",
+)
+@click.option(
+    "--kind", "kinds", multiple=True, help="Only events of jobs of this kind; can be repeated."
+)
+@click.option(
+    "--label", callback=read_label, metavar="NAME=VALUE", help="Only events of jobs with this label."
+)
+@json_option
+@speaks_to_service
+def create(
+    connection: Connection,
+    endpoint: str,
+    events: tuple[str, ...],
+    kinds: tuple[str, ...],
+    label: tuple[str, str] | None,
+    as_json: bool,
+) -> None:
+    """Create a webhook and print its secret, which is shown this once.
+
+    \b
+    Examples:
+      bide webhooks create https://example.org/bide
+      bide webhooks create https://example.org/bide --event status --event step --kind transcode
+    """
+    labels = dict([label]) if label else {}
+    made = _run(
+        connection,
+        lambda client: client.create_webhook(endpoint, events=events, kinds=kinds, labels=labels),
+    )
+    if as_json:
+        print_json(made)
+        return
+    print_line(f"created {made['id']}: {', '.join(made['events'])} to {made['url']}", err=True)
+    print_line("the secret, shown this once:", err=True)
+    print_line(made["secret"])
+
+
+@webhooks.command("list")
+@json_option
+@speaks_to_service
+def list_webhooks(connection: Connection, as_json: bool) -> None:
+    """List the webhooks, without their secrets.
+
+    \b
+    Examples:
+      bide webhooks list
+      bide webhooks list --json
+    """
+    found = _run(connection, lambda client: client.webhooks())
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    rows = [
+        [
+            one["id"],
+            "yes" if one["enabled"] else "no",
+            ", ".join(one["events"]),
+            ", ".join([*one["kinds"], *(f"{n}={v}" for n, v in one["labels"].items())]),
+            one["url"],
+            one["reason"] or "",
+        ]
+        for one in found
+    ]
+    print_table(["id", "enabled", "events", "of", "url", "reason"], rows, empty="no webhooks")
+
+
+@webhooks.command()
+@click.argument("webhook_id", metavar="ID")
+@json_option
+@speaks_to_service
+def test(connection: Connection, webhook_id: str, as_json: bool) -> None:
+    """Send a test message now, and print the response of the endpoint. Exit code 1 if it did not accept it.
+
+    \b
+    Examples:
+      bide webhooks test 01JC3X8M0V5T6Q7R8S9A0B1C2D
+    """
+    delivery = _run(connection, lambda client: client.test_webhook(webhook_id))
+    attempt: dict[str, Any] = delivery["attempts"][-1]
+    answer = attempt["error"] or f"status {attempt['status']}"
+    said = f"{delivery['url']} answered in {attempt['seconds']:.3g} s: {answer}"
+    if as_json:
+        print_json(delivery)
+    elif delivery["status"] == "delivered":
+        print_line(said)
+    if delivery["status"] != "delivered":
+        raise Failure(f"{said} {delivery['response'][:200]}".strip())
+
+
+def _instant(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """An RFC 3339 instant, or a duration before now such as 2h."""
+    if value is None:
+        return None
+    number, unit = value[:-1], value[-1:]
+    if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
+        return (datetime.now(UTC) - timedelta(seconds=int(number) * _UNITS[unit])).isoformat()
+    try:
+        read_instant(value)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{value!r} is neither an RFC 3339 instant nor a duration such as 30m, 2h or 1d"
+        ) from None
+    return value
+
+
+@webhooks.command()
+@click.argument("webhook_id", metavar="ID")
+@click.option(
+    "--from",
+    "begin",
+    required=True,
+    callback=_instant,
+    metavar="INSTANT|DURATION",
+    help="The beginning: an RFC 3339 instant, or 30m, 2h or 1d for a time before now.",
+)
+@click.option(
+    "--to", "end", callback=_instant, metavar="INSTANT|DURATION", help="The end; by default now."
+)
+@click.option(
+    "--only",
+    type=click.Choice(["failed", "all"]),
+    default="failed",
+    show_default=True,
+    help="Only events that the endpoint has not accepted, or all.",
+)
+@json_option
+@speaks_to_service
+def replay(
+    connection: Connection, webhook_id: str, begin: str, end: str | None, only: str, as_json: bool
+) -> None:
+    """Deliver the events of a range of time again, also to a disabled webhook.
+
+    \b
+    Examples:
+      bide webhooks replay 01JC3X8M0V5T6Q7R8S9A0B1C2D --from 2h
+      bide webhooks replay 01JC3X8M0V5T6Q7R8S9A0B1C2D --from 2026-01-05T09:00:00Z --only all
+    """
+    made = _run(connection, lambda client: client.replay_webhook(webhook_id, begin, end, only=only))
+    if as_json:
+        print_json(made)
+    else:
+        events = "all events" if made["only"] == "all" else "events that were not accepted"
+        print_line(f"replay {made['id']}: {events} from {made['from']} to {made['to']}")
+
+
+@webhooks.command()
+@click.argument("webhook_id", metavar="ID")
+@json_option
+@speaks_to_service
+def delete(connection: Connection, webhook_id: str, as_json: bool) -> None:
+    """Delete a webhook and its deliveries.
+
+    \b
+    Examples:
+      bide webhooks delete 01JC3X8M0V5T6Q7R8S9A0B1C2D
+    """
+    _run(connection, lambda client: client.delete_webhook(webhook_id))
+    if as_json:
+        print_json({"id": webhook_id, "deleted": True})
+    else:
+        print_line(f"{webhook_id} is deleted")
