@@ -93,7 +93,8 @@ class Airflow(FakeService):
                 {"key": "return_value", "task_id": task, "map_index": index}
                 for task, index, _ in self.values
             ]
-            return web.json_response({"xcom_entries": entries, "total_entries": len(entries)})
+            page = entries[: int(query["limit"])]
+            return web.json_response({"xcom_entries": page, "total_entries": len(entries)})
         for task, index, value in self.values:
             at = f"/taskInstances/{task}/xcomEntries/return_value"
             if rest == at and query["map_index"] == str(index):
@@ -143,6 +144,14 @@ def test_the_result_of_a_run_is_what_its_tasks_returned(airflow: Airflow) -> Non
     assert result.exit_code == 0, result.stderr
     found = {"extract": {"rows": 12}, "load": ["a.parquet", "b.parquet"], "count": 0}
     assert line(result)["result"] == found
+
+
+def test_a_result_with_more_values_than_a_page_says_what_is_missing(airflow: Airflow) -> None:
+    airflow.values = [("load", index, index) for index in range(103)]
+    run = airflow.run("manual__1")
+    result = bide("wait", run, "--api", "airflow", "--url", airflow.url, "--json", "--limit", "1000/1s")
+    assert line(result)["result"] == {"load": list(range(100))}
+    assert "is incomplete: it has 3 more parts" in result.stderr
 
 
 def test_a_run_without_return_values_has_an_empty_result(airflow: Airflow) -> None:

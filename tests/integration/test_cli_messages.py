@@ -1,6 +1,6 @@
 """Messages of the command line: the summary, trouble with the API, and errors that say what to do.
 
-Each message has a test that runs the real command as a process (`process`). Variants of it run in this process.
+Tests with `process` run the real command as a process. The others run the same command in this process, which is faster.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def test_what_has_not_ended_is_in_the_summary(server: FakeService) -> None:
 @pytest.mark.parametrize("verbose", [True, False])
 def test_status_changes_are_logged_with_v(server: FakeService, verbose: bool) -> None:
     renders(server, a=[state("running"), state("ready")])
-    result = at(server, "wait", "a", "--price", "0.01", *(["-v"] if verbose else []))
+    result = at(server, "wait", "a", "--price", "0.01", *(["-v"] if verbose else []), run=process)
     assert result.exit_code == 0
     assert ("bide: job a is running\n" in result.stderr) == verbose
     assert ("bide: job a is ready\n" in result.stderr) == verbose
@@ -213,7 +213,7 @@ def test_a_service_that_is_away_is_trouble_too(monkeypatch: pytest.MonkeyPatch) 
 def test_an_error_without_a_message_quotes_the_answer(server: FakeService) -> None:
     answer = {"state": "broken", "because": "the film has no face", "token": KEY, "more": "x" * 300}
     renders(server, a=says(answer))
-    result = at(server, "wait", "a", "--json")
+    result = at(server, "wait", "a", "--json", run=process)
     line = json.loads(result.stdout)
     message = line["error"]["message"]
     quote = message.partition("the API reports broken without a message: ")[2]
@@ -357,7 +357,7 @@ def test_a_wrong_type_in_a_pipeline_lists_the_valid_ones() -> None:
         '[api]\nname = "sync.so"\n[[exports]]\nname = "x"\nkind = "x"\n'
         '[[exports.schema.columns]]\nname = "id"\ntype = "int"\n[exports.output]\npath = "x.csv"\n'
     )
-    result = bide("sync", "p.toml", "--check")
+    result = process("sync", "p.toml", "--check")
     assert result.exit_code == 2
     assert "'int'" in result.stderr
     assert "Use boolean, date, decimal, float, integer, json, string or timestamp" in result.stderr
@@ -365,8 +365,8 @@ def test_a_wrong_type_in_a_pipeline_lists_the_valid_ones() -> None:
 
 def test_bide_serve_is_mentioned_only_for_a_bide_service() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    assert "is `bide serve` running there?" in bide("list", "--url", url).stderr
-    result = bide("status", "a", "--api", "vendor.toml", "--url", url, "--trust")
+    assert "is `bide serve` running there?" in process("list", "--url", url).stderr
+    result = process("status", "a", "--api", "vendor.toml", "--url", url, "--trust")
     assert result.exit_code == 1
     assert f"no answer from {url}" in result.stderr
     assert "bide serve" not in result.stderr

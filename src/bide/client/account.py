@@ -509,6 +509,8 @@ class Account:
         parts = self.api.lookups.parts
         assert parts is not None
         found: dict[str, list[Any]] = {}
+        if (missing := parts.missing(job.ref, value)) > 0:
+            log.warning("The result of job %s is incomplete: it has %d more parts", job.ref.id, missing)
         for part in parts.of(job.ref, value):
             answer = await self._page(job, part.call)
             found.setdefault(part.key, []).append(parts.read(job.ref, answer))

@@ -242,3 +242,9 @@ async def test_every_answer_leaves_the_connection_usable(
         async with client.request(method, path) as answer:
             assert answer.status in (status, 410)
             await answer.read()
+
+
+async def test_a_near_path_is_suggested_over_the_socket(client: aiohttp.ClientSession) -> None:
+    async with client.get("/file") as response:
+        assert response.status == 404
+        assert (await response.json())["detail"] == "No such path: '/file'. Did you mean /files?"

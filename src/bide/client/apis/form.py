@@ -168,6 +168,7 @@ class PartRequest(Request, frozen=True, kw_only=True):
     items: Sources = "."
     key: str
     value: Sources = "."
+    total: Sources | None = None
 
 
 class Result(Request, frozen=True, kw_only=True):

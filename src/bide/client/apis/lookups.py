@@ -76,6 +76,7 @@ class _Parts:
         self._items = source(each.items)
         self._key = Template(each.key, allowed=_OF_PART)
         self._value = source(each.value)
+        self._total = source(each.total) if each.total is not None else None
 
     def of(self, ref: Ref, value: Any) -> list[Part]:
         items = self._items(Document(value, ref=ref))
@@ -90,6 +91,15 @@ class _Parts:
             call = Call(self._request.method, url, headers, body, self._calls.trusts(url))
             found.append(Part(key, call))
         return found
+
+    def missing(self, ref: Ref, value: Any) -> int:
+        """How many parts there are beyond those that are fetched."""
+        document = Document(value, ref=ref)
+        items = self._items(document)
+        listed = len(items) if isinstance(items, list) else 0
+        total = self._total(document) if self._total is not None else None
+        there = max(listed, total) if isinstance(total, int) else listed
+        return there - min(listed, MOST_PARTS)
 
     def read(self, ref: Ref, answer: Answer) -> Any:
         return self._value(document(answer, ref))
