@@ -11,6 +11,7 @@ from bench.chaos import (
     failover,
     full_disk,
     http,
+    listeners,
     pauses,
     scale,
     shared_root,
@@ -28,6 +29,7 @@ PARTS = {
     "crashes": crashes.measure,
     "peers": contest.measure,
     "http": http.measure,
+    "listeners": listeners.measure,
     "scale": scale.measure,
 }
 
