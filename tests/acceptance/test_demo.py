@@ -76,7 +76,9 @@ def test_bide_demo_makes_real_files_and_leaves_nothing_running(temporary: Path) 
     assert [path.name for path in temporary.iterdir()] == ["out"], "its data folder is gone"
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_a_signal_ends_the_demo_and_its_service(temporary: Path, sent: int, code: int) -> None:
     with subprocess.Popen(DEMO, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as demo:
         try:
@@ -118,6 +120,7 @@ def test_a_service_that_dies_fails_the_demo_and_shows_its_log(temporary: Path) -
     until(lambda: not commands_with(str(temporary)))
 
 
+@pytest.mark.soak
 def test_json_in_a_terminal_is_one_object_a_line_below_the_bars(temporary: Path) -> None:
     with Terminal(temporary, "demo", "--jobs", "1", "--json", columns=2000) as terminal:
         assert terminal.wait() == 0, terminal.lines()

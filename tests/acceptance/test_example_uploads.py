@@ -67,7 +67,9 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 # Celery has its jobs in PostgreSQL, too.
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak), "celery"])
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.soak) for name in ("postgresql", "celery"))]
+)
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "sqlite":
         return EMBEDDED
@@ -146,9 +148,8 @@ def test_a_step_that_fails_is_repeated_alone(serve: Serve, film: Path, tmp_path:
 
 
 # Its README runs as a test on SQLite.
-@pytest.mark.parametrize(
-    "place", [pytest.param("postgresql", marks=pytest.mark.soak), "celery"], indirect=True
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("place", ["postgresql", "celery"], indirect=True)
 def test_text_is_read_from_a_scan(serve: Serve, place: Place, tmp_path: Path) -> None:
     if shutil.which("tesseract") is None:
         reason = "there is no tesseract: apt install tesseract-ocr"

@@ -92,6 +92,7 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.soak
 def test_a_run_that_is_killed_in_each_phase_publishes_the_same_bytes(
     tmp_path: Path, unkilled: dict[str, bytes]
 ) -> None:

@@ -54,6 +54,7 @@ def say(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path, server: Postgres) -> None:
     faults = {"database": 1, "replica": 1, "child": 2, "connections": 1}
     report = Trial(tmp_path, server, seed=3).run(60, faults)

@@ -45,7 +45,7 @@ class Replica(Serving):
         return None if job["progress"] is None else job["progress"]["done"]
 
 
-@pytest.mark.parametrize("backend", ["redis", "table"])
+@pytest.mark.parametrize("backend", ["redis", pytest.param("table", marks=pytest.mark.soak)])
 def test_progress_is_the_same_at_every_replica(
     tmp_path: Path, postgres: Postgres, redis_server: RedisServer, backend: str
 ) -> None:

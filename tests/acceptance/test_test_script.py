@@ -95,7 +95,7 @@ def test_each_group_runs_and_a_failure_is_the_result_of_all(project: Project) ->
     ("interrupt", "code"),
     [
         (lambda pid: os.kill(pid, signal.SIGINT), 130),
-        (lambda pid: os.kill(pid, signal.SIGTERM), 143),
+        pytest.param(lambda pid: os.kill(pid, signal.SIGTERM), 143, marks=pytest.mark.soak),
         (lambda pid: os.killpg(pid, signal.SIGINT), 130),
     ],
     ids=["SIGINT", "SIGTERM", "Ctrl-C"],

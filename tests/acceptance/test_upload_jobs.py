@@ -60,7 +60,10 @@ def ask(
         connection.close()
 
 
-@pytest.fixture(scope="module", params=["SQLite and a folder", "PostgreSQL and a bucket"])
+@pytest.fixture(
+    scope="module",
+    params=["SQLite and a folder", pytest.param("PostgreSQL and a bucket", marks=pytest.mark.soak)],
+)
 def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceProcess]:

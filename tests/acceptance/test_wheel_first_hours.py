@@ -23,10 +23,14 @@ GUIDES = {
 
 @pytest.fixture(scope="module")
 def hours(
-    installed: Installed, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, installed: Installed, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[None]]]:
-    """All at once, because their users mostly wait. The third installs another extra, in a home of its own."""
-    homes = dict.fromkeys(GUIDES, installed) | {"exports": new_home(tmp_path_factory.mktemp("exports"))}
+    """All that are selected at once, because their users mostly wait. `exports` installs another extra, in its own home."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = {item.callspec.params["name"] for item in items if item.path == request.path}
+    homes = {name: installed for name in GUIDES if name in wanted}
+    if "exports" in homes:
+        homes["exports"] = new_home(tmp_path_factory.mktemp("exports"))
     with ThreadPoolExecutor(len(GUIDES)) as pool:
         yield {name: pool.submit(play, name, home) for name, home in homes.items()}
 
@@ -48,6 +52,9 @@ def guide_of(name: str) -> Guide:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "uploads" else pytest.param(name, marks=pytest.mark.soak) for name in GUIDES],
+)
 def test_the_terminals_of_a_first_hour(name: str, hours: dict[str, Future[None]]) -> None:
     hours[name].result()

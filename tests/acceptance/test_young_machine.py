@@ -16,7 +16,7 @@ import pytest
 from tests.acceptance.serving import Serving
 
 
-@pytest.fixture(params=[-3600.0, 0.0], ids=["below", "zero"])
+@pytest.fixture(params=[-3600.0, pytest.param(0.0, marks=pytest.mark.soak)], ids=["below", "zero"])
 def young(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Serving, dict[str, str]]]:
     service = Serving(tmp_path)
     env = service.boot_at(request.param)
