@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from bide.server.store import (
     RecordFilter,
     Term,
     rank_of,
+    rollups,
 )
 from bide.server.store.transaction import (
     LASTING,
@@ -51,6 +53,7 @@ class Tables:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}  # in the order of submission
         self.inputs: dict[str, tuple[bytes, tuple[InputFile, ...]]] = {}
+        self.rollups: dict[tuple[str, int, int, str, str, str], int] = {}
         self.search: dict[str, tuple[tuple[str, str], ...]] = {}
         self.steps: dict[tuple[str, str], msgspec.Raw] = {}
         # Fingerprint, job, when it was used or its job ended.
@@ -186,6 +189,9 @@ class MemoryTransaction(Transaction):
         tables.steps.update(((step.job_id, step.name), step.result) for step in changes.steps)
         for queue, paused in changes.paused:
             (tables.paused.add if paused else tables.paused.discard)(queue)
+        for one in changes.rollups:
+            place = (one.tenant, rollups.MINUTE, one.at, one.kind, one.queue, one.name)
+            tables.rollups[place] = tables.rollups.get(place, 0) + one.count
         for row in changes.texts:
             if row.text is None:
                 tables.texts.pop((row.table, row.tenant, row.name), None)
@@ -278,6 +284,15 @@ class MemoryStore(TransactionalStore):
         found = [event for event in tables.events if matches(event)]
         state = await self.texts("log")
         return LogPage(state["epoch"], int(state["floor"]), tables.numbers, found[: filter.limit])
+
+    async def statistics(self, query: rollups.RollupQuery) -> list[tuple[int, str, int]]:
+        found: Counter[tuple[int, str]] = Counter()
+        for (tenant, _, at, kind, queue, name), count in self._tables.rollups.items():
+            if tenant == query.tenant and query.start <= at < query.end:
+                of_kind = query.kind in (None, kind) and query.queue in (None, queue)
+                if of_kind or name == "samples":
+                    found[at - at % query.width, name] += count
+        return [(at, name, count) for (at, name), count in found.items()]
 
     async def input(self, job_id: str) -> bytes:
         return self._tables.inputs.get(job_id, (b"null", ()))[0]

@@ -71,7 +71,7 @@ def url_of(server: Postgres, place: Path) -> str:
 
 TABLES = (
     *("jobs", "inputs", "steps", "events", "keys", "queues", "durations", "tombstones"),
-    *("uploads", "upload_uses", "workers", "records"),
+    *("uploads", "upload_uses", "workers", "records", "search_terms", "rollups"),
 )
 
 

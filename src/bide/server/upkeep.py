@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.errors import StorageUnavailable
+from bide.core.errors import QueryTimeout, StorageUnavailable
 from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
 from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
@@ -46,6 +46,8 @@ OVERDUE_FACTOR = 3.0  # a job is overdue after this many times the 99th percenti
 MIN_PAUSE = 0.005  # the store's clock may run more slowly than this machine's
 RESUME_EVERY = 60.0
 REMOVE_BATCH = 16
+SAMPLE_EVERY = 20.0  # seconds between two counts of the jobs that wait and run
+MERGE_EVERY = 60.0
 INDEX_BATCH = 500  # jobs per transaction
 INDEX_TIME = 0.5  # seconds of each tick
 RESCUE_BATCH = 500
@@ -73,12 +75,20 @@ class CleanUp:
         self._more_tasks = more_tasks
         self._next_sweep = 0.0
         self._next_resume = 0.0
+        self._next_sample = 0.0
+        self._next_merge = 0.0
         self._unindexed = True  # jobs of an earlier release may not be searchable yet
 
     async def tick(self) -> None:
         """Remove expired jobs and orphaned files, and run the tasks of other components."""
         now = self._store.now()
         parts: list[Task] = [self._purge, *self._more_tasks]
+        if now >= self._next_sample:
+            self._next_sample = now + SAMPLE_EVERY
+            parts.append(self._sample)
+        if now >= self._next_merge:
+            self._next_merge = now + MERGE_EVERY
+            parts.append(self._merge_rollups)
         if self._unindexed:
             parts.append(self._index_old)
         if now >= self._next_resume:
@@ -97,6 +107,18 @@ class CleanUp:
             )
             if removed:
                 await self._remove_files(removed)
+
+    async def _sample(self) -> None:
+        try:
+            await self._store.sample_load()
+        except QueryTimeout as error:  # the plot has a gap, and nothing else depends on it
+            log.info("cannot count the jobs that wait: %s", error)
+
+    async def _merge_rollups(self) -> None:
+        """Merge the minutes of complete hours, and remove old ones, in small transactions."""
+        end = time.monotonic() + INDEX_TIME
+        while await self._store.merge_rollups() and time.monotonic() < end:
+            pass
 
     async def _index_old(self) -> None:
         """Make the jobs of an earlier release searchable, in small transactions, so that no submission waits for long."""

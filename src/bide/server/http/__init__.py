@@ -17,12 +17,12 @@ from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
-from bide.server.store import EventLog, JobStore
+from bide.server.store import EventLog, JobStore, StatisticsStore
 from bide.server.uploads.upload_service import UploadService
 from bide.server.webhooks.service import WebhookService
 
 
-class HttpStore(JobStore, EventLog, Protocol):
+class HttpStore(JobStore, StatisticsStore, EventLog, Protocol):
     """What the handlers need of the store: jobs, their events, and the check of `/readyz`."""
 
     def check_writable(self) -> Awaitable[None]:

@@ -29,6 +29,7 @@ from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import FileInfo, Job, Status
 from bide.core.jobs.state_machine import Change, Refused
 from bide.core.wire.http import Event
+from bide.server.store.rollups import RollupQuery
 from bide.server.upload_record import Upload, upload_of
 
 T = TypeVar("T")
@@ -370,6 +371,16 @@ class JobStore(Protocol):
         ...
 
 
+class StatisticsStore(Protocol):
+    """Reads the rollups, which the store writes together with the jobs."""
+
+    def now(self) -> float: ...
+
+    async def statistics(self, query: RollupQuery) -> list[tuple[int, str, int]]:
+        """(begin of the point, name, count). QueryTimeout if that takes too long."""
+        ...
+
+
 class EventLog(Protocol):
     """Reads the numbered events."""
 
@@ -432,6 +443,14 @@ class UpkeepStore(Protocol):
         """Remove expired jobs, old tombstones, and the keys of jobs that ended more than `keys` seconds ago. Return the ids
         of the removed jobs, and whether there are more.
         """
+        ...
+
+    async def sample_load(self) -> None:
+        """Add how many jobs wait and run to the rollups. QueryTimeout if that takes too long."""
+        ...
+
+    def merge_rollups(self) -> Awaitable[bool]:
+        """Merge the minutes of an hour, and remove old counts. Return whether there is more to do."""
         ...
 
     def index_old(self, limit: int = 500) -> Awaitable[bool]:
@@ -576,7 +595,7 @@ class SharedDatabase(StoreDatabase, Protocol):
         ...
 
 
-class Store(JobStore, EventLog, UpkeepStore, UploadRecords, RecordStore, Protocol):
+class Store(JobStore, StatisticsStore, EventLog, UpkeepStore, UploadRecords, RecordStore, Protocol):
     """The whole store of one service."""
 
     async def open(

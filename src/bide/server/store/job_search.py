@@ -24,6 +24,7 @@ from bide.core.errors import QueryTimeout
 from bide.core.jobs.record import TERMINAL, Job, Status
 from bide.core.wire.http import ID_CHARACTERS
 from bide.server.store import RUNNING, SHORTEST, Filter, Position, Term
+from bide.server.store.rollups import LoadSample
 from bide.server.store.rows import COLUMNS, job_of
 
 Rows = list[tuple[Any, ...]]
@@ -134,6 +135,22 @@ class JobSearch:
             if total >= most:
                 return most
         return total
+
+    def load(self) -> list[LoadSample]:
+        """How many jobs of each tenant, kind and queue wait and run."""
+        hint = f" {self._dialect.indexed_by} jobs_facets" if self._dialect.indexed_by else ""
+        sql = (
+            f"SELECT kind, queue, count(*) FROM jobs{hint} WHERE tenant = ? AND status = ? "
+            "GROUP BY tenant, status, kind, queue"
+        )
+        found: list[LoadSample] = []
+        for tenant in self._tenants():
+            counts: dict[tuple[str, str], list[int]] = {}
+            for status in (Status.PENDING, Status.RETRYING, Status.PROCESSING):
+                for kind, queue, number in self._run(sql, (tenant, status.value)):
+                    counts.setdefault((kind, queue), [0, 0])[status is Status.PROCESSING] += number
+            found += [LoadSample(tenant, *pair, *numbers) for pair, numbers in counts.items()]
+        return found
 
     def _jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         if not ids:

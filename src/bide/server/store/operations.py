@@ -126,6 +126,7 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
     if step is not None and _repeats(before, step):
         return before
     tx.change(before, after)
+    _count(tx, before, after, change)
     if step is not None:
         status = Status.DONE if isinstance(step, StepKept) else Status.PROCESSING
         more: dict[str, Any] = {"step": {"name": step.name, "status": status}}
@@ -173,6 +174,16 @@ def _emit(tx: Transaction, job: Job, change: Emitted) -> Job | Refused:
             more = {"generation": job.fence, "index": change.first + number, "total": total}
             tx.add_event(job, "output", {**more, "output": chunk})
     return job
+
+
+def _count(tx: Transaction, before: Job, after: Job, change: Change) -> None:
+    """Add a change to the rollups."""
+    if after.status.terminal and not before.status.terminal:
+        tx.rollups.ended(before, after)
+    elif isinstance(change, Begun):
+        tx.rollups.started(after, change.waited)
+    elif isinstance(change, StepKept) and (seconds := _step_seconds(after, change.name)) is not None:
+        tx.rollups.step_ended(after, change.name, seconds)
 
 
 def _step_seconds(job: Job, name: str) -> float | None:
@@ -267,6 +278,8 @@ def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool)
     assert before.due is not None
     if isinstance(change, Claimed):
         tx.add_event(after, "status", {"waited": tx.now - before.due})
+        if not before.parked:  # otherwise the same attempt continues
+            tx.rollups.started(after, tx.now - before.due)
     return Claim(
         after,
         input_,

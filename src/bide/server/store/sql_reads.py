@@ -19,10 +19,12 @@ from bide.server.store import (
     Missing,
     RecordFilter,
     UploadBytes,
+    rollups,
     upload_rows,
 )
 from bide.server.store.job_search import JobSearch, SearchDialect
 from bide.server.store.query_threads import QueryThreads
+from bide.server.store.rollups import LoadSample, RollupQuery
 from bide.server.store.rows import EVENT_COLUMNS, event_of
 from bide.server.store.transaction import TextTable
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
@@ -79,6 +81,20 @@ class SqlReads(TransactionalStore):
             return 0
         return await self.queries.run(
             lambda connection: JobSearch(connection.rows, self.dialect, filter).count(most)
+        )
+
+    async def statistics(self, query: RollupQuery) -> list[tuple[int, str, int]]:
+        if any("\0" in text for text in (query.kind, query.queue) if text):
+            return []
+        return await self.queries.run(
+            lambda connection: [
+                (int(at), name, int(count)) for at, name, count in rollups.read(connection.rows, query)
+            ]
+        )
+
+    async def load(self) -> list[LoadSample]:
+        return await self.queries.run(
+            lambda connection: JobSearch(connection.rows, self.dialect, Filter()).load()
         )
 
     async def input(self, job_id: str) -> bytes:

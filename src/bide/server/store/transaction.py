@@ -17,6 +17,7 @@ from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, EventType, facts
 from bide.core.wire.query import MAX_VALUE
 from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, RecordTable
+from bide.server.store.rollups import RollupCounter, RollupRow
 from bide.server.upload_record import Upload
 
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
@@ -104,6 +105,7 @@ class RowChanges(msgspec.Struct, frozen=True):
     steps: Sequence[StepRow] = ()
     paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
     texts: Sequence[TextRow] = ()
+    rollups: Sequence[RollupRow] = ()  # add them to the counts of their minutes
     check: bool = False  # write any row, to find out whether the database accepts writes
 
 
@@ -155,13 +157,14 @@ class Transaction(ABC):
     __slots__ = (
         *("_changed_files", "_check", "_gone", "_jobs", "_keys", "_new", "_pauses", "_removed"),
         *("_steps", "_stored", "_texts", "_touched", "_unwritten_keys", "_unwritten_pauses"),
-        *("_removed_events", "_removed_uses", "_uploads", "_uses", "events", "now"),
+        *("_removed_events", "_removed_uses", "_uploads", "_uses", "events", "now", "rollups"),
     )
 
     FEW: ClassVar[int] = 8  # up to this many new jobs, a claim searches them in memory
 
     def __init__(self, now: float) -> None:
         self.now = now
+        self.rollups = RollupCounter(now)
         self.events: list[Event] = []
         # The current state. None: removed, or does not exist.
         self._jobs: dict[str, Job | None] = {}
@@ -260,6 +263,10 @@ class Transaction(ABC):
         """
         return None
 
+    def merge_rollups(self) -> bool:
+        """Merge minutes into hours, and remove old counts. Return whether there is more to do."""
+        return False
+
     def index_old(self, limit: int) -> bool:
         """Make up to `limit` jobs searchable that an earlier release has stored. Return whether there are more. A backend
         without an index needs nothing.
@@ -318,6 +325,7 @@ class Transaction(ABC):
             ]
             if self._texts
             else (),
+            rollups=self.rollups.take(),
             check=self._check,
         )
         self._uses.clear()
@@ -373,6 +381,7 @@ class Transaction(ABC):
             self.flush_new()
         self._new[new.job.id] = new
         self._jobs[new.job.id] = new.job
+        self.rollups.submitted(new.job)
 
     def change(self, before: Job, after: Job) -> None:
         if after.id not in self._new:

@@ -52,6 +52,7 @@ from bide.server.store import (
     operations,
     upload_operations,
 )
+from bide.server.store.rollups import LoadSample, RollupQuery
 from bide.server.store.timeouts import Timeouts
 from bide.server.store.transaction import TextTable, Transaction, encode, ready
 from bide.server.store.writer import GroupCommitWriter, WriteOperation
@@ -338,6 +339,30 @@ class TransactionalStore(ABC):
             return removed, len(removed) == limit
 
         return self._writer.submit(operation)
+
+    async def statistics(self, query: RollupQuery) -> list[tuple[int, str, int]]:
+        """A backend that stores `RowChanges.rollups` overrides it."""
+        return []
+
+    async def load(self) -> list[LoadSample]:
+        """Reads all unfinished jobs. A backend with many jobs overrides it."""
+        found: dict[tuple[str, str, str], Counter[bool]] = {}
+        live = frozenset({Status.PENDING, Status.RETRYING, Status.PROCESSING})
+        page = await self.find(Filter(status=live, limit=PAGE))
+        while page:
+            for job in page:
+                counts = found.setdefault((job.tenant, job.kind, job.queue), Counter())
+                counts[job.status is Status.PROCESSING] += 1
+            page = await self.find(Filter(status=live, after=Position(page[-1].id), limit=PAGE))
+        return [LoadSample(*key, counts[False], counts[True]) for key, counts in found.items()]
+
+    async def sample_load(self) -> None:
+        samples = await self.load()
+        if samples:
+            await self._writer.submit(lambda tx: tx.rollups.sampled(samples))
+
+    def merge_rollups(self) -> Awaitable[bool]:
+        return self._writer.submit(lambda tx: tx.merge_rollups())
 
     def index_old(self, limit: int = 500) -> Awaitable[bool]:
         return self._writer.submit(lambda tx: tx.index_old(limit))

@@ -30,6 +30,7 @@ _PARTS = (
     "relatives",
     "removal",
     "search",
+    "statistics",
     "time",
     "uploads",
 )
@@ -48,6 +49,7 @@ from bide.testing.store.records import Records  # noqa: E402
 from bide.testing.store.relatives import Relatives  # noqa: E402
 from bide.testing.store.removal import Removal  # noqa: E402
 from bide.testing.store.search import Search  # noqa: E402
+from bide.testing.store.statistics import StoredStatistics  # noqa: E402
 from bide.testing.store.time import Time  # noqa: E402
 from bide.testing.store.uploads import Uploads  # noqa: E402
 
@@ -56,7 +58,18 @@ __all__ = ["StoreHarness", "StoreSuite"]
 
 @pytest.mark.asyncio
 class StoreSuite(
-    Inserts, Claims, Changes, Relatives, Time, Removal, Lists, Search, Events, Records, Uploads
+    Inserts,
+    Claims,
+    Changes,
+    Relatives,
+    Time,
+    Removal,
+    Lists,
+    Search,
+    StoredStatistics,
+    Events,
+    Records,
+    Uploads,
 ):
     """Every rule of `bide.server.store` that can be observed from outside."""
 

@@ -44,7 +44,7 @@ class PostgresQueries:
             raise QueryTimeout(TOO_LONG)
         try:
             prepare = None if values else False  # several statements cannot be prepared
-            text = sql.replace("?", "%s").encode()
+            text = sql.replace("%", "%%").replace("?", "%s").encode() if values else sql.encode()
             cursor = self._connection.execute(text, values or None, prepare=prepare)
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:

@@ -18,9 +18,10 @@ import psycopg
 from msgspec.structs import astuple, replace
 
 from bide.core.jobs.record import Job
-from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, upload_rows
+from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, rollups, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.server import NUMBERING, held_channel
+from bide.server.store.rollups import RollupRow
 from bide.server.store.rows import COLUMNS, FIELDS, job_of, values_of
 from bide.server.store.transaction import (
     Due,
@@ -83,6 +84,11 @@ _TERMS = (
     "INSERT INTO search_terms (tenant, value, field, kind, queue, job_id) SELECT tenant, value, field, kind, queue, job_id "
     "FROM json_to_recordset(%s::json) AS n(tenant text, value text, field text, kind text, queue text, job_id text) "
     "ON CONFLICT DO NOTHING"
+)
+_ADD_ROLLUPS = (
+    "INSERT INTO rollups (tenant, span, at, kind, queue, name, count) "
+    f"SELECT tenant, {rollups.MINUTE}, at, kind, queue, name, count FROM json_to_recordset(%s::json) AS "
+    "n(tenant text, at bigint, kind text, queue text, name text, count bigint) " + rollups.ADD
 )
 _OLD = f"SELECT {COLUMNS} FROM jobs WHERE id > %s AND id <= %s ORDER BY id LIMIT %s FOR KEY SHARE"
 _BEFORE = "was_version bigint, was_fence bigint, was_lease float8, was_owner text"
@@ -244,6 +250,7 @@ _INPUT = ("job_id", "tenant", "input", "files")
 _KEY = ("tenant", "kind", "key", "fingerprint", "job_id", "at")
 _STEP = ("job_id", "name", "tenant", "result", "at")
 _TERM = TermRow.__struct_fields__
+_ROLLUP = RollupRow.__struct_fields__
 _TEXT = ("name", "text")
 _RECORD_FIELDS = ("tenant", "collection", "name", "text")
 _EVENT = ("tenant", "job_id", "type", "at", "job")
@@ -253,7 +260,16 @@ class PostgresTransaction(Transaction):
     """`Transaction` on the writer's connection. The first statement begins it."""
 
     __slots__ = (
-        *("_begun", "_cache", "_changed", "_connection", "_held_elsewhere", "_known", "_locked"),
+        *(
+            "_added",
+            "_begun",
+            "_cache",
+            "_changed",
+            "_connection",
+            "_held_elsewhere",
+            "_known",
+            "_locked",
+        ),
         *("_used", "_writes", "commit_sent", "trusted", "uncertain"),
     )
 
@@ -279,6 +295,7 @@ class PostgresTransaction(Transaction):
         self._held_elsewhere: set[str] = set()  # changed jobs that other processes hold
         self._used: dict[Key, tuple[bytes, str] | None] = {}  # idempotency keys as read
         self._writes: list[Statement] = []  # deferred until the commit
+        self._added: list[RollupRow] = []
         self.trusted: dict[str, Job] = {}  # jobs from the cache, verified by the commit
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
@@ -403,6 +420,9 @@ class PostgresTransaction(Transaction):
         self._known.update((job.id, job) for job in expired)
         return expired
 
+    def merge_rollups(self) -> bool:
+        return rollups.merge(lambda sql, values: self.execute(sql.replace("?", "%s"), values), self.now)
+
     def index_old(self, limit: int) -> bool:
         # Of several services, one does it.
         row = self.execute("SELECT after, last FROM search_backfill FOR UPDATE SKIP LOCKED").fetchone()
@@ -482,6 +502,7 @@ class PostgresTransaction(Transaction):
             yield _PAUSE, [list(column) for column in zip(*changes.paused, strict=True)]
         if changes.texts:
             yield from self._texts_of(changes)
+        self._added += changes.rollups
         if changes.check:
             # The check must fail whenever lease renewals fail, because then no lease counts as lost. So it takes the lock
             # on the jobs table that every write takes.
@@ -565,10 +586,10 @@ class PostgresTransaction(Transaction):
         self._writes += self._statements(self.take_changes())
         unwritten = [job for job_id, job in self.trusted.items() if job_id not in self._locked]
         if unwritten:
-            rows = [{"id": job.id, **_before(job)} for job in unwritten]
-            self.defer(_VERIFY, len(rows), encode(rows).decode())
+            expected = [{"id": job.id, **_before(job)} for job in unwritten]
+            self.defer(_VERIFY, len(expected), encode(expected).decode())
         self._notify_others(channel, origin)
-        if not (self._begun or self._writes or self.events):
+        if not (self._begun or self._writes or self.events or self._added):
             return
         statements = list(self._writes)
         if not self._begun:
@@ -576,6 +597,11 @@ class PostgresTransaction(Transaction):
         if self.events:
             events = [(e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events]
             statements.append((_LOCK_LOG, ()))
+        if self._added:
+            # Behind that lock, so that two processes never wait for each other's counts.
+            rows = [astuple(row) for row in self._added]
+            statements.append((_ADD_ROLLUPS, (_json(_ROLLUP, rows),)))
+        if self.events:
             statements.append((_EVENTS, (origin, _json(_EVENT, events), channel, f"e {origin}")))
         statements.append(("COMMIT", ()))
         self.commit_sent = True

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from bide.core.jobs.record import Job, Status
-from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, NewJob, upload_rows
+from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, NewJob, rollups, upload_rows
 from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
@@ -44,6 +44,10 @@ _CANDIDATES = (
 _PRIORITY = FIELDS.index("priority")
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
+_ADD_ROLLUPS = (
+    f"INSERT INTO rollups (tenant, span, at, kind, queue, name, count) VALUES (?, {rollups.MINUTE}, ?, ?, ?, ?, ?) "
+    + rollups.ADD
+)
 _DELETE_TERM = (
     "DELETE FROM search_terms WHERE (tenant, value, field, kind, queue, job_id) = (?, ?, ?, ?, ?, ?)"
 )
@@ -287,6 +291,8 @@ class SqliteTransaction(Transaction):
             execute(_PAUSE, (queue, paused))
         for row in changes.texts:
             self._put_text(row)
+        if changes.rollups:
+            self._executemany(_ADD_ROLLUPS, map(astuple, changes.rollups))
         if changes.check:
             execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (now,))
 
@@ -345,6 +351,9 @@ class SqliteTransaction(Transaction):
         terms = [*label_terms(job), *step_terms(job), *input_terms(NewJob(job, b"", search=search))]
         if terms:
             self._executemany(_DELETE_TERM, map(astuple, terms))
+
+    def merge_rollups(self) -> bool:
+        return rollups.merge(self._execute, self.now)
 
     def index_old(self, limit: int) -> bool:
         row = self._execute("SELECT after, last FROM search_backfill").fetchone()

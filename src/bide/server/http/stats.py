@@ -1,0 +1,217 @@
+"""GET /stats: how many jobs were submitted, started and ended over time, and how long they waited and ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from bide.core.clock import read_instant, render_instant
+from bide.core.errors import InvalidInput, QueryTimeout
+from bide.core.jobs.histogram import quantile
+from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
+from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.status import UNCACHED
+from bide.server.store.rollups import KEEP_HOURS, KEEP_MINUTES, MINUTE, RollupQuery, step_name
+
+MAX_POINTS = 1500
+POINTS = 300  # by default at most
+WIDTHS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 86400)
+DAY = 86400.0
+
+
+class Quantiles(msgspec.Struct):
+    """Seconds that 50, 95 and 99 percent of the durations do not exceed."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+class StatsPoint(msgspec.Struct, kw_only=True):
+    """What happened from `at` until the next point. `waiting` and `running` are average numbers of jobs; null: unknown."""
+
+    at: str
+    submitted: int = 0
+    started: int = 0
+    done: int = 0
+    partial: int = 0
+    cancelled: int = 0
+    failed: dict[str, int] = {}
+    wait: Quantiles | None = None
+    run: Quantiles | None = None
+    waiting: float | None = None
+    running: float | None = None
+
+
+class Statistics(msgspec.Struct, rename={"start": "from", "end": "to"}):
+    """Points of `step` seconds each, the oldest first, and the same numbers for the whole time."""
+
+    start: str
+    end: str
+    step: int
+    points: list[StatsPoint]
+    total: StatsPoint
+
+
+class PointCounts:
+    """The counts of a point, and its rendering."""
+
+    __slots__ = ("counts", "run", "wait")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.wait: dict[int, int] = {}
+        self.run: dict[int, int] = {}
+
+    def add(self, name: str, count: int, step: str | None) -> None:
+        place, _, rest = name.partition(".")
+        if place == "wait":
+            _add(self.wait, int(rest), count)
+        elif place == "run":
+            if step is None:
+                _add(self.run, int(rest), count)
+        elif place == "step":
+            bucket, _, of = rest.partition(":")
+            if step is not None and of == step:
+                _add(self.run, int(bucket), count)
+        else:
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def point(self, at: float) -> StatsPoint:
+        counts = self.counts
+        samples = counts.get("samples", 0)
+        return StatsPoint(
+            at=render_instant(at),
+            submitted=counts.get("submitted", 0),
+            started=counts.get("started", 0),
+            done=counts.get("done", 0),
+            partial=counts.get("partial", 0),
+            cancelled=counts.get("cancelled", 0),
+            failed={
+                name.partition(":")[2]: count
+                for name, count in sorted(counts.items())
+                if name.startswith("failed:")
+            },
+            wait=_quantiles(self.wait),
+            run=_quantiles(self.run),
+            waiting=round(counts.get("waiting", 0) / samples, 2) if samples else None,
+            running=round(counts.get("running", 0) / samples, 2) if samples else None,
+        )
+
+
+def _add(counts: dict[int, int], bucket: int, count: int) -> None:
+    counts[bucket] = counts.get(bucket, 0) + count
+
+
+def _quantiles(counts: dict[int, int]) -> Quantiles | None:
+    found = [quantile(counts, part) for part in (0.5, 0.95, 0.99)]
+    values = [round(seconds, 4) for seconds in found if seconds is not None]
+    return Quantiles(*values) if len(values) == 3 else None
+
+
+def statistics_of(
+    rows: Iterable[tuple[int, str, int]], query: RollupQuery, step: str | None
+) -> Statistics:
+    """The response; `step`: the name of a step whose durations `run` has."""
+    points: dict[int, PointCounts] = {}
+    total = PointCounts()
+    for at, name, count in rows:
+        point = points.get(at)
+        if point is None:
+            point = points[at] = PointCounts()
+        point.add(name, count, step)
+        total.add(name, count, step)
+    nothing = PointCounts()
+    first = query.start - query.start % query.width
+    return Statistics(
+        render_instant(query.start),
+        render_instant(query.end),
+        query.width,
+        [points.get(at, nothing).point(at) for at in range(first, query.end, query.width)],
+        total.point(query.start),
+    )
+
+
+async def stats(request: HttpRequest) -> Response:
+    query, step = _query(request)
+    rows = await request.components.store.statistics(query)
+    return object_response(statistics_of(rows, query, step), *UNCACHED)
+
+
+def _query(request: HttpRequest) -> tuple[RollupQuery, str | None]:
+    now = request.components.store.now()
+    end = _instant(request, "to", now)
+    start = _instant(request, "from", end - DAY)
+    if start >= end:
+        raise wrong_parameter("from", "must be before `to`")
+    given = request.one("step")
+    width, name = None, None
+    if given is not None and given.isascii() and given.isdigit():
+        width = int(given[:9])
+        if width == 0 or width % MINUTE:
+            raise wrong_parameter("step", "must be a multiple of 60 seconds, or the name of a step")
+    elif given is not None:
+        name = step_name(given)
+    seconds = end - start
+    if width is None:
+        old = start < now - KEEP_MINUTES
+        fitting = [w for w in WIDTHS if seconds / w <= POINTS and not (old and w < 3600)]
+        width = fitting[0] if fitting else int(-(-seconds // POINTS // DAY)) * int(DAY)
+    if seconds / width > MAX_POINTS:
+        raise wrong_parameter("step", f"would make more than {MAX_POINTS} points; use a larger one")
+    first = int(start) // MINUTE * MINUTE
+    last = -(-int(end) // MINUTE) * MINUTE + (MINUTE if end % MINUTE else 0)
+    query = RollupQuery(
+        request.tenant,
+        max(0, first),
+        max(0, last),
+        width,
+        request.one("kind"),
+        request.one("queue"),
+    )
+    return query, name
+
+
+def _instant(request: HttpRequest, name: str, default: float) -> float:
+    text = request.one(name)
+    if text is None:
+        return default
+    try:
+        return min(max(read_instant(text), 0.0), 1e10)
+    except (ValueError, OverflowError) as error:
+        raise wrong_parameter(name, f"not an RFC 3339 instant: {error}") from None
+
+
+def _parameter(name: str, description: str, **schema: Any) -> Parameter:
+    return Parameter(name, "query", description, {"type": "string", **schema})
+
+
+OPERATIONS = [
+    HttpOperation(
+        "GET",
+        "/stats",
+        stats,
+        "getStatistics",
+        "Get statistics over time",
+        "stats",
+        description="How many jobs were submitted, started and ended, how long they waited and ran, and how many waited and "
+        f"ran on average. Points of less than an hour exist for {KEEP_MINUTES // 86400} days, others for "
+        f"{KEEP_HOURS // 86400} days.",
+        parameters=(
+            _parameter("kind", "Only jobs of this kind."),
+            _parameter("queue", "Only jobs of this queue."),
+            _parameter("from", "The begin; 24 hours before `to` by default.", format="date-time"),
+            _parameter("to", "The end; now by default.", format="date-time"),
+            _parameter(
+                "step",
+                "The seconds of one point, a multiple of 60. Or the name of a step: then `run` has the durations of that "
+                "step.",
+            ),
+        ),
+        responses=(ResponseSpec(200, "The points.", Statistics, headers=("Cache-Control", "Vary")),),
+        problems=(InvalidInput, QueryTimeout),
+        example="'$BASE/stats?step=3600'",
+    ),
+]
