@@ -10,13 +10,13 @@
 | ```console hour=loop | part of a transcript that an acceptance test types: `transcripts` has the rules |
 | ```json, ```toml | parsed; with a title also written |
 | ```text, ```mermaid, ```nginx, ```html | shown only |
-| ```js title="a.mjs" | written, beside an installed bide.js |
+| ```js title="a.mjs" | written, beside installed bide.js and standardwebhooks |
 | ```html title="a.html" | written |
 
 In what is compared, `...` or `…` stands for anything in a line, a line of only that for any lines, and a job id, an
 instant and a run of spaces for any other. `bide serve`, `bide worker`, `celery -A`, `uvicorn`, `python lms.py`,
-`python shop.py`, `python -m http.server` and `python -m bide.lab.vendor` run in the background until the page ends or
-serves anew.
+`python shop.py`, `node receiver.mjs`, `python -m http.server` and `python -m bide.lab.vendor` run in the background
+until the page ends or serves anew.
 """
 
 from __future__ import annotations

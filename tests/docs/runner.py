@@ -18,8 +18,9 @@ from tests.docs.pages import LANGUAGES, ROOT, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell
 from tests.servers.ports import free_port
 
+NODE = Path(sys.prefix) / "node" / "node_modules"
 OTHERS = (
-    *("uvicorn", "python lms.py", "python shop.py"),
+    *("uvicorn", "python lms.py", "python shop.py", "node receiver.mjs"),
     *("python -m bide.lab.vendor", "python -m http.server"),
 )
 SERVERS = ("bide serve", *OTHERS, "bide worker", "celery -A")
@@ -100,11 +101,12 @@ class Run:
             self._printed = None
 
     def _install_module(self) -> None:
-        """As `npm install` of the folder does."""
-        link = self._folder / "node_modules" / "bide"
-        if not link.exists():
-            link.parent.mkdir()
-            link.symlink_to(ROOT / "src" / "bide" / "ui")
+        """As `npm install` of the folder, and of the package that the receiver of webhooks uses."""
+        modules = self._folder / "node_modules"
+        if not modules.exists():
+            modules.mkdir()
+            (modules / "bide").symlink_to(ROOT / "src" / "bide" / "ui")
+            (modules / "standardwebhooks").symlink_to(NODE / "standardwebhooks")
 
     def _here(self, text: str) -> str:
         for shown, real in self._ports.items():
@@ -161,8 +163,9 @@ class Run:
     def _serve(self, command: Command) -> None:
         program = next(s for s in SERVERS if command.text.startswith(s))
         name = command.text if program in WORKERS else program  # of workers there may be several
-        if name in self._services:
-            self._services[name].stop()
+        for known, running in self._services.items():
+            if known == name or (program in OTHERS and known in OTHERS):  # they have the same port
+                running.stop()
         port = self._ports[OTHER_PORT if program in OTHERS else BIDE_PORT]
         log = self._logs / "service.log"
         here = Path(self._in_shell("pwd")[0])  # a page may have gone elsewhere

@@ -52,6 +52,7 @@ TAKEN = {
 NEEDED = {
     "examples/ocr/README.md": ("tesseract", "apt install tesseract-ocr"),
     "docs/howto/javascript.md": ("node", "apt install nodejs"),
+    "docs/howto/receive-webhooks.md": ("node", "apt install nodejs"),
 }
 
 
