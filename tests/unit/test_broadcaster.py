@@ -15,6 +15,7 @@ from bide.server.events import broadcaster as broadcasting
 from bide.server.events.broadcaster import Broadcaster, EventSubscription
 from bide.server.events.selection import EventSelection
 from bide.server.store import EventFilter, LogPage
+from tests.waiting import eventually
 
 EPOCH = "e"
 
@@ -155,8 +156,7 @@ async def test_every_selected_event_arrives_once_and_in_order(
             tasks.append(asyncio.create_task(recorders[-1].run()))
         for _ in range(world.rng.randrange(6)):
             await asyncio.sleep(0)
-    for _ in range(3000):
-        await asyncio.sleep(0)
+    await eventually(lambda: all(len(r.heard) >= len(r.wanted) for r in recorders))
     for recorder in recorders:
         assert recorder.heard == recorder.wanted
     for task in tasks:
@@ -181,6 +181,22 @@ async def test_the_events_of_a_commit_arrive_together_and_without_a_read() -> No
     world.commit({}, {"job": "b"}, {})
     assert (recorder.batches, world.log.reads) == ([3], reads)
     task.cancel()
+
+
+async def test_a_filter_gets_the_events_of_a_stream_of_commits_together() -> None:
+    world = World()
+    all_jobs, one_job = (
+        Recorder(world, selection)
+        for selection in (EventSelection(), EventSelection(jobs=frozenset({"a"})))
+    )
+    tasks = [await live(all_jobs), await live(one_job)]
+    for _ in range(5):
+        world.commit({})
+    assert (all_jobs.batches, one_job.batches) == ([1], [1] * 5)
+    await eventually(lambda: all_jobs.batches == [1, 4])
+    assert all_jobs.heard == all_jobs.wanted
+    for task in tasks:
+        task.cancel()
 
 
 async def test_a_subscriber_that_fails_does_not_affect_others() -> None:

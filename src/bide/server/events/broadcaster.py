@@ -2,7 +2,9 @@
 
 1. A subscriber gets each selected event once, in the order of the numbers, beginning after its cursor.
 2. The cost of an event depends on the number of subscribers that select it, not on the number of all subscribers.
-3. The broadcaster never waits for a subscriber. The events of one commit are delivered to it together.
+3. The broadcaster never waits for a subscriber. The events of one commit are delivered to it together. In a stream of
+   commits, a subscriber that selects by a filter gets those of BATCH_INTERVAL together, because each write costs as much as
+   the rest of a short job. A subscriber that names its jobs never waits.
 4. Progress is delivered at most every PROGRESS_INTERVAL seconds per job, the latest only. All other events are delivered.
    The progress of a job that runs elsewhere is only known while this process asks for it. So the broadcaster asks for jobs
    with a subscriber, and for jobs that have run for a second or two if a filter selects them.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
@@ -37,6 +40,7 @@ PAGE = 250  # events per read; the embedded store reads on the event loop
 NEAR = 2000
 MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
+BATCH_INTERVAL = 0.1  # seconds
 TICK = 1.0
 MAX_FOLLOWED = 5000  # jobs that run elsewhere and whose progress a filter selects
 KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called
@@ -140,6 +144,8 @@ class EventSubscription:
 
     def flush(self) -> None:
         messages, self.batch = self.batch, []
+        if not messages:  # it has ended or begun again
+            return
         if messages[-1].number:
             self.position = messages[-1].number
         self.subscriber.deliver(messages)
@@ -203,6 +209,7 @@ class EventSubscription:
             self._listening = False
             self._broadcaster.index.remove(self.selection, self)
         self._waiting = None
+        self.batch = []
 
 
 class Broadcaster:
@@ -226,6 +233,10 @@ class Broadcaster:
         self._followed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        # Subscriptions with a batch that waits, when the last ones were sent, and the timer for the next.
+        self._unsent: list[EventSubscription] = []
+        self._sent_at = -math.inf
+        self._sending: asyncio.TimerHandle | None = None
 
     @property
     def closed(self) -> bool:
@@ -248,8 +259,9 @@ class Broadcaster:
         self._closed = True
         for subscription in list(self._subscriptions):
             subscription.subscriber.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._sending):
+            if timer is not None:
+                timer.cancel()
         if self._progress_task is not None:
             self._progress_task.cancel()
         for task in self._tasks:
@@ -312,8 +324,27 @@ class Broadcaster:
                 self._note_attempt(event)
         if not touched:
             return
-        now = asyncio.get_running_loop().time()
-        for subscription in touched:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        urgent = [subscription for subscription in touched if subscription.selection.jobs]
+        if len(urgent) < len(touched):
+            self._unsent += [s for s in touched if not s.selection.jobs]
+            if self._sending is None:
+                wait = self._sent_at + BATCH_INTERVAL - now
+                if wait > 0:
+                    self._sending = loop.call_later(wait, self._send_batches)
+                else:
+                    self._send_batches()
+        self._flush(urgent, now)
+
+    def _send_batches(self) -> None:
+        self._sending = None
+        unsent, self._unsent = self._unsent, []
+        self._sent_at = now = asyncio.get_running_loop().time()
+        self._flush(unsent, now)
+
+    def _flush(self, subscriptions: Sequence[EventSubscription], now: float) -> None:
+        for subscription in subscriptions:
             subscription.delivered_at = now
             try:
                 subscription.flush()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -59,13 +60,18 @@ class SelectionIndex(Generic[T]):
 
     def __init__(self) -> None:
         self._items: dict[_Key, dict[T, EventSelection]] = {}
+        self._families: Counter[str] = Counter()  # the number of keys by their first part
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
     def add(self, selection: EventSelection, item: T) -> None:
         for key in selection.keys:
-            self._items.setdefault(key, {})[item] = selection
+            items = self._items.get(key)
+            if items is None:
+                items = self._items[key] = {}
+                self._families[key[0]] += 1
+            items[item] = selection
 
     def remove(self, selection: EventSelection, item: T) -> None:
         for key in selection.keys:
@@ -74,20 +80,26 @@ class SelectionIndex(Generic[T]):
                 items.pop(item, None)
                 if not items:
                     del self._items[key]
+                    self._families[key[0]] -= 1
 
     def has_job(self, job_id: str) -> bool:
         return ("job", job_id) in self._items
 
-    def find(self, event: Event) -> Iterator[T]:
+    def find(self, event: Event) -> list[T]:
         """The items whose selection matches the event, regardless of its type. Each is found once."""
-        facts = event.job
-        keys: list[_Key] = [("job", event.job_id), ("tenant", event.tenant)]
-        keys += [(name, facts[name]) for name in ("kind", "queue") if name in facts]
-        if labels := facts.get("labels"):
-            keys += [("label", *label) for label in labels.items()]
+        facts, families, found = event.job, self._families, []
+        keys: list[_Key] = []
+        if families["job"]:
+            keys.append(("job", event.job_id))
+        if families["tenant"]:
+            keys.append(("tenant", event.tenant))
+        for name in ("kind", "queue"):
+            if families[name] and name in facts:
+                keys.append((name, facts[name]))
+        if families["label"]:
+            keys += [("label", *label) for label in facts.get("labels", {}).items()]
         for key in keys:
             items = self._items.get(key)
             if items:
-                for item, selection in list(items.items()):
-                    if selection.matches(event):
-                        yield item
+                found += [item for item, selection in items.items() if selection.matches(event)]
+        return found
