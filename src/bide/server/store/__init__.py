@@ -40,7 +40,6 @@ RecordTable = Literal[
     "leases",
     "publisher",
     "webhooks",
-    "webhook_health",
     "webhook_secrets",
     "job_webhooks",
     "pending_deliveries",

@@ -68,10 +68,12 @@ PER_HOST = 16  # concurrent requests
 IN_TOTAL = 256
 CLEAN_EVERY = 10.0
 CLEAN_PAGE = 500
+CLEAN_PAGES = 50  # most pages at a time, if there is much to remove
 KEEP_DELIVERIES = 7 * 86400.0  # seconds for which the log of deliveries is kept
 SAVE_POSITION = 5.0  # seconds after which a position is stored if no event matched
 RETRY_WRITE = 0.5  # seconds
 SKEW = 5.0  # seconds by which the times of events may differ from the order of their numbers
+STOP_WAIT = 2.0  # seconds that a stop waits for requests under way
 GONE = 410
 encode = msgspec.json.Encoder().encode
 _read_webhook = msgspec.json.Decoder(Webhook)
@@ -160,6 +162,7 @@ class _Tenant:
     def __init__(self, name: str, position: LogPosition) -> None:
         self.name = name
         self.position = position
+        self.stored = position  # as the store has it
         self.webhooks: dict[str, Webhook] = {}
         self.version = -1  # of the webhooks that were read
         self.secrets: tuple[SigningSecret, ...] | None = None
@@ -196,6 +199,7 @@ class Publisher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._replaying: set[str] = set()
         self._holding = False
+        self._stopping = False
         self._stale = True  # whether webhooks must be read again
         self._renewed_at = 0.0
         self._next_look = 0.0
@@ -209,7 +213,7 @@ class Publisher:
 
     async def start(self, owner: str) -> None:
         """Start in the background. `owner` is a name that no other living process has; a restarted one has it again."""
-        self._owner = owner
+        self._owner, self._stopping = owner, False
         await self._look()
         self._task = asyncio.create_task(self._run())
 
@@ -218,6 +222,9 @@ class Publisher:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._stopping = True
+        if self._tasks:  # so that fewer messages are sent again after a restart
+            await asyncio.wait(self._tasks, timeout=STOP_WAIT)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -364,7 +371,7 @@ class Publisher:
             if tenant is None:
                 tenant = self._tenants[name] = _Tenant(name, position)
             elif not self._holding:
-                tenant.position = position
+                tenant.position = tenant.stored = position
             if self._shared:
                 tenant.dirty = True
             if tenant.version != position.version:
@@ -450,7 +457,8 @@ class Publisher:
             position = _read_position.decode(text)
             if tenant is None:
                 tenant = self._tenants[name] = _Tenant(name, position)
-            tenant.position, tenant.dirty = position, True
+            tenant.position = tenant.stored = position
+            tenant.dirty = True
             tenant.caught_up, tenant.unsaved_since = 0.0, None
             after = ""
             while True:  # one read per endpoint
@@ -574,13 +582,18 @@ class Publisher:
     async def _store_deliveries(
         self, tenant: _Tenant, deliveries: Sequence[Delivery], after: LogPosition
     ) -> bool:
-        """Store deliveries and the position. Return False if the webhooks have changed since they were read."""
-        name = tenant.name
+        """Store deliveries and the position. Return False if the webhooks have changed since they were read. Raises
+        LeaseLost if another publisher has moved the position.
+        """
+        name, before = tenant.name, tenant.stored
         rows = [(delivery.name, text_of(delivery)) for delivery in deliveries]
 
         def change(tx: RecordAccess) -> bool:
-            stored = tx.text("publisher", name, name)
-            if stored is None or _read_position.decode(stored).version != after.version:
+            text = tx.text("publisher", name, name)
+            stored = None if text is None else _read_position.decode(text)
+            if stored is None or (stored.epoch, stored.number) != (before.epoch, before.number):
+                raise LeaseLost
+            if stored.version != after.version:
                 return False
             for row, text in rows:
                 tx.put_text("pending_deliveries", row, text, name)
@@ -589,7 +602,7 @@ class Publisher:
 
         done = await self._write(change)
         if done:
-            tenant.unsaved_since = None
+            tenant.stored, tenant.unsaved_since = after, None
         return done
 
     async def _save_late(self, tenant: _Tenant) -> None:
@@ -688,7 +701,7 @@ class Publisher:
 
     def _pump(self) -> None:
         """Start the requests that are due, as many as the limits allow."""
-        if not self._holding:
+        if not self._holding or self._stopping:
             return
         now = self._store.now()
         while self._due and self._due[0][0] <= now:
@@ -738,7 +751,10 @@ class Publisher:
                     done = await self._send(host, endpoint, delivery)
                 finally:
                     host.active -= 1
-        except (LeaseLost, asyncio.CancelledError):
+        except LeaseLost:
+            self._forget()
+            return
+        except asyncio.CancelledError:
             return
         except Exception:
             log.exception("the delivery %s failed unexpectedly; retrying", delivery.name)
@@ -911,8 +927,10 @@ class Publisher:
     async def _replay(self, tenant: _Tenant, replay: Replay) -> None:
         try:
             await self._deliver_again(tenant, replay)
-        except (LeaseLost, asyncio.CancelledError):
-            pass  # the next publisher starts it again
+        except LeaseLost:
+            self._forget()  # the next publisher starts it again
+        except asyncio.CancelledError:
+            pass
         except Exception:
             log.exception("the replay %s failed; it starts again", replay.name)
             await asyncio.sleep(POLL)
@@ -1011,6 +1029,12 @@ class Publisher:
         for tenant in self._tenants.values():
             await self._save_late(tenant)
             await self._clean_removals(tenant)
+        for _ in range(CLEAN_PAGES):
+            if await self._clean_deliveries() < CLEAN_PAGE // 2:
+                return
+
+    async def _clean_deliveries(self) -> int:
+        """Remove the old deliveries of the next page. Return how many."""
         rows = await self._store.records(
             "deliveries", RecordFilter(after=self._cleaned, limit=CLEAN_PAGE)
         )
@@ -1028,6 +1052,7 @@ class Publisher:
 
         if old:
             await self._write(change)
+        return len(old)
 
     def _is_deleted(self, delivery: Delivery) -> bool:
         tenant = self._tenants.get(delivery.tenant)
