@@ -79,13 +79,17 @@ class World:
 class Recorder:
     """A subscriber that keeps what it gets."""
 
-    def __init__(self, world: World, selection: EventSelection, position: int = 0) -> None:
+    def __init__(
+        self, world: World, selection: EventSelection, position: int = 0, *, batched: bool = False
+    ) -> None:
         self.world = world
         self.heard: list[int] = []
         self.batches: list[int] = []
         self.progress: list[str] = []
         self.restarts = self.comments = self.stops = 0
-        self.subscription: EventSubscription = world.broadcaster.subscribe(selection, self)
+        self.subscription: EventSubscription = world.broadcaster.subscribe(
+            selection, self, batched=batched
+        )
         self.selection = selection
         self.begun_at = position
 
@@ -152,7 +156,8 @@ async def test_every_selected_event_arrives_once_and_in_order(
         world.commit_some()
         if turn % 10 == 0:
             position = world.rng.randrange(world.broadcaster.last + 1)
-            recorders.append(Recorder(world, some_selection(world.rng), position))
+            batched = world.rng.random() < 0.5
+            recorders.append(Recorder(world, some_selection(world.rng), position, batched=batched))
             tasks.append(asyncio.create_task(recorders[-1].run()))
         for _ in range(world.rng.randrange(6)):
             await asyncio.sleep(0)
@@ -183,18 +188,15 @@ async def test_the_events_of_a_commit_arrive_together_and_without_a_read() -> No
     task.cancel()
 
 
-async def test_a_filter_gets_the_events_of_a_stream_of_commits_together() -> None:
+async def test_a_batched_subscription_gets_a_stream_of_commits_together() -> None:
     world = World()
-    all_jobs, one_job = (
-        Recorder(world, selection)
-        for selection in (EventSelection(), EventSelection(jobs=frozenset({"a"})))
-    )
-    tasks = [await live(all_jobs), await live(one_job)]
+    batched, other = (Recorder(world, EventSelection(), batched=b) for b in (True, False))
+    tasks = [await live(batched), await live(other)]
     for _ in range(5):
         world.commit({})
-    assert (all_jobs.batches, one_job.batches) == ([1], [1] * 5)
-    await eventually(lambda: all_jobs.batches == [1, 4])
-    assert all_jobs.heard == all_jobs.wanted
+    assert (batched.batches, other.batches) == ([1], [1] * 5)
+    await eventually(lambda: batched.batches == [1, 4])
+    assert batched.heard == other.heard == batched.wanted
     for task in tasks:
         task.cancel()
 

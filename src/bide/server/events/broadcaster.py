@@ -3,8 +3,9 @@
 1. A subscriber gets each selected event once, in the order of the numbers, beginning after its cursor.
 2. The cost of an event depends on the number of subscribers that select it, not on the number of all subscribers.
 3. The broadcaster never waits for a subscriber. The events of one commit are delivered to it together. In a stream of
-   commits, a subscriber that selects by a filter gets those of BATCH_INTERVAL together, because each write costs as much as
-   the rest of a short job. A subscriber that names its jobs never waits.
+   commits, a `batched` subscription gets those of BATCH_INTERVAL together, because each write costs as much as the rest of a
+   short job. All other subscriptions get the events of a commit at the same time, so that a subscriber with several of them
+   can keep the order.
 4. Progress is delivered at most every PROGRESS_INTERVAL seconds per job, the latest only. All other events are delivered.
    The progress of a job that runs elsewhere is only known while this process asks for it. So the broadcaster asks for jobs
    with a subscriber, and for jobs that have run for a second or two if a filter selects them.
@@ -83,9 +84,14 @@ class EventSubscription:
     """
 
     def __init__(
-        self, broadcaster: Broadcaster, selection: EventSelection, subscriber: Subscriber
+        self,
+        broadcaster: Broadcaster,
+        selection: EventSelection,
+        subscriber: Subscriber,
+        batched: bool,
     ) -> None:
         self._broadcaster = broadcaster
+        self.batched = batched
         self.selection = selection
         self.subscriber = subscriber
         self.position = 0
@@ -251,8 +257,10 @@ class Broadcaster:
         """The end of the log."""
         return EventCursor(self.epoch, self.last)
 
-    def subscribe(self, selection: EventSelection, subscriber: Subscriber) -> EventSubscription:
-        return EventSubscription(self, selection, subscriber)
+    def subscribe(
+        self, selection: EventSelection, subscriber: Subscriber, *, batched: bool = False
+    ) -> EventSubscription:
+        return EventSubscription(self, selection, subscriber, batched)
 
     def close(self) -> None:
         """End every subscription, because the service stops."""
@@ -326,9 +334,9 @@ class Broadcaster:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
-        urgent = [subscription for subscription in touched if subscription.selection.jobs]
+        urgent = [subscription for subscription in touched if not subscription.batched]
         if len(urgent) < len(touched):
-            self._unsent += [s for s in touched if not s.selection.jobs]
+            self._unsent += [subscription for subscription in touched if subscription.batched]
             if self._sending is None:
                 wait = self._sent_at + BATCH_INTERVAL - now
                 if wait > 0:

@@ -336,7 +336,8 @@ class EventStream:
         self._send = send
         self._selection = selection
         self._broadcaster = request.components.events
-        self._subscription = self._broadcaster.subscribe(selection, self)
+        # A listener that names its jobs waits for their events.
+        self._subscription = self._broadcaster.subscribe(selection, self, batched=not selection.jobs)
         self._limit = request.components.config.events.buffer
         # Of other servers it is not known whether `send` works outside of a task.
         self._direct = STREAM in (request.scope.get("extensions") or {})
