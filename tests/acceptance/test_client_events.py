@@ -84,6 +84,8 @@ def test_events_and_output_are_read_once_and_in_order_over_resets(
         assert {(chunk.generation, chunk.index) for chunk in chunks} == {(1, n) for n in range(40)}
         assert [chunk.data for chunk in job.stream(after=chunks[29].id)] == CHUNKS[30:]
         assert list(job.stream(after=chunks[-1].id)) == []
+        # A cursor of another epoch is void, so the output is read from its first chunk.
+        assert [chunk.data for chunk in job.stream(after="0-1")] == CHUNKS
     relay.end()
 
 

@@ -150,13 +150,26 @@ class EventReader:
 
 
 async def read_output(account: Account, job_id: str, after: str | None) -> AsyncGenerator[JobOutput]:
-    """Yield the chunks of a job's output stream until the job has ended."""
-    events = EventReader(account, job_id, after=after, output=True).events()
-    async with aclosing(events):
-        async for event in events:
-            if event.type == "output" and event.id is not None:
+    """Yield the chunks of a job's output stream until the job has ended. After a `reset`, the cursor is void: the output is
+    read from its first chunk again, without those that were yielded.
+    """
+    last = (0, -1)  # generation and index
+    complete = False
+    while not complete:
+        complete = True
+        events = EventReader(account, job_id, after=after, output=True).events()
+        async with aclosing(events):
+            async for event in events:
+                if event.type == "reset":
+                    after, complete = None, False
+                    break
+                if event.type != "output" or event.id is None:
+                    continue
                 facts = event.job
-                yield JobOutput(facts.get("output"), facts["generation"], facts["index"], event.id)
+                place = (facts["generation"], facts["index"])
+                if place > last:
+                    last = place
+                    yield JobOutput(facts.get("output"), *place, event.id)
 
 
 def _event(type_: str, data: str, id_: str | None) -> JobEvent:

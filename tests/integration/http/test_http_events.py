@@ -149,6 +149,33 @@ async def test_a_retried_job_continues_its_stream(
     assert (statuses(rest), rest[-1].event) == (["PROCESSING", "DONE"], "end")
 
 
+@pytest.mark.parametrize("path", ["/jobs/{}/stream", "/jobs/{}/events?type=output"])
+async def test_a_stream_without_the_terminal_event_ends_with_a_cursor_too(
+    service: Service, client: aiohttp.ClientSession, path: str
+) -> None:
+    job_id = await service.submit()
+    path = path.format(job_id)
+    job = await service.claim()
+    chunk = (msgspec.Raw(b'"a"'),)
+    await service.store.apply([Emitted(job_id=job.id, owner=job.owner, fence=job.fence, chunks=chunk)])
+    page = (await service.call("GET", path)).json()
+    async with (
+        client.get(path, headers={**SSE, "Last-Event-ID": page["events"][-1]["id"]}) as answer,
+        aclosing(listen(answer)) as stream,
+    ):
+        await service.finish(job)
+        (end,) = [heard async for heard in stream]
+    assert end.event == "end" and end.id is not None
+    again = {**SSE, "Last-Event-ID": end.id}
+    async with client.get(path, headers=again) as answer:
+        assert answer.status == 204
+    # A listener that has missed the end still gets it.
+    (missed,) = await hear(client, path, **{"Last-Event-ID": page["events"][-1]["id"]})
+    assert (missed.event, missed.id) == ("end", end.id)
+    (late,) = (await service.call("GET", path)).json()["events"]
+    assert late["type"] == "output"
+
+
 @pytest.mark.parametrize("cursor", ["other-1", "{epoch}-999999"])
 async def test_a_cursor_that_cannot_be_continued_gets_a_reset(
     service: Service, client: aiohttp.ClientSession, cursor: str
@@ -400,6 +427,21 @@ async def test_another_epoch_resets_open_streams(
         broadcaster.on_log("another", 2, [event])
         for stream in (one, all_):
             assert (await anext(stream)).id == "another-2"
+
+
+async def test_another_epoch_resets_a_page_that_waits(service: Service) -> None:
+    job_id = await service.submit()
+    for path in (f"/jobs/{job_id}/events", "/events"):
+        start = (await service.call("GET", path)).json()["next"]
+        waiting = asyncio.ensure_future(
+            service.call("GET", f"{path}?after={start}", headers={"Prefer": "wait=20"})
+        )
+        await eventually(lambda: service.parts.events.subscriptions == 1)
+        service.parts.events.on_log("another", 7, ())
+        page = (await waiting).json()
+        assert [event["type"] for event in page["events"]] == ["reset"]
+        assert page["next"] == "another-7"
+        service.parts.events.on_log(start.partition("-")[0], int(start.partition("-")[2]), ())
 
 
 async def test_a_server_that_bides_authors_did_not_write(service: Service) -> None:

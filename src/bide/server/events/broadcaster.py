@@ -113,12 +113,12 @@ class EventSubscription:
 
     def end(self) -> None:
         """Deliver nothing more."""
-        self._stop_listening()
+        self.stop_listening()
         self._broadcaster.discard(self)
 
     def begin(self, position: int, version: int = 0) -> None:
         """Continue after this number, in the current epoch."""
-        self._stop_listening()
+        self.stop_listening()
         self.epoch = self._broadcaster.epoch
         self.position, self.version = position, version
 
@@ -176,7 +176,7 @@ class EventSubscription:
                 self.position = max(self.position, messages[-1].number)
                 yield messages
             if self._overflowed:
-                self._stop_listening()
+                self.stop_listening()
                 continue
             self._waiting = None
             if "progress" in self.selection.types:
@@ -210,7 +210,8 @@ class EventSubscription:
             self._listening = True
             self._broadcaster.index.add(self.selection, self)
 
-    def _stop_listening(self) -> None:
+    def stop_listening(self) -> None:
+        """Deliver nothing until the log has been read again."""
         if self._listening:
             self._listening = False
             self._broadcaster.index.remove(self.selection, self)
@@ -314,6 +315,7 @@ class Broadcaster:
         if epoch != self.epoch:
             self.epoch, self.last = epoch, last
             for subscription in list(self._subscriptions):
+                subscription.stop_listening()  # until it has begun in the new epoch
                 subscription.subscriber.restart()
             return
         self.last = last

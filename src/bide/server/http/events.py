@@ -181,7 +181,7 @@ async def _respond(
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         opened = EventStream(request, selection, view, send)
-        await opened.run(position, reset=cursor is not None, over=over)
+        await opened.run(position, cursor, over=over)
 
     return Response(200, _SSE, stream=stream)
 
@@ -259,11 +259,7 @@ async def _page(
     broadcaster = request.components.events
     ended = view is not None and view.job.status.terminal
     if cursor is not None and position is None:
-        here = broadcaster.cursor
-        view = await _again(request, view)
-        reset = await _reset_event(request, view, here)
-        ended = view is not None and view.job.status.terminal
-        return object_response(WireEventPage([reset], str(here), ended), *_NO_STORE)
+        return await _reset_page(request, view)
     wait = read_prefer((request.header(b"prefer") or "",)).wait
     held = [] if wait is None else [(b"preference-applied", b"wait=%d" % wait)]
     waiter = _Wake()
@@ -286,6 +282,8 @@ async def _page(
             if disconnected.done():
                 raise Disconnected
             waiter.event.clear()
+            if cursor is not None and broadcaster.epoch != cursor.epoch:
+                return await _reset_page(request, view)
             view = await _again(request, view)
             ended = view is not None and view.job.status.terminal
             subscription.begin(position or 0)
@@ -301,11 +299,21 @@ async def _page(
     return object_response(found, *_NO_STORE, *held)
 
 
+async def _reset_page(request: HttpRequest, view: JobView | None) -> Response:
+    """The current state instead of events, because the cursor cannot be continued."""
+    here = request.components.events.cursor
+    view = await _again(request, view)
+    reset = await _reset_event(request, view, here)
+    ended = view is not None and view.job.status.terminal
+    return object_response(WireEventPage([reset], str(here), ended), *_NO_STORE)
+
+
 async def _read_page(subscription: EventSubscription) -> tuple[list[EventMessage], bool]:
     """Up to MAX_EVENTS events, and whether more may follow immediately."""
     found: list[EventMessage] = []
+    types = subscription.selection.types  # the subscription of one job has its `status` events, too
     async for messages in subscription.read(MAX_EVENTS):
-        found += messages
+        found += [message for message in messages if message.type in types]
         if len(found) >= MAX_EVENTS:
             del found[MAX_EVENTS:]
             subscription.position = found[-1].number
@@ -348,6 +356,7 @@ class EventStream:
         self._progress: dict[str, bytes] = {}  # the latest, while the client reads slowly
         self._wake = asyncio.Event()
         self._ended = self._restarts = self._closed = False
+        self._ended_after = 0  # the number of the last event before `end`
         self._retry = b"retry: %d\n" % random.randint(*RETRY)
 
     # --- Subscriber
@@ -358,7 +367,7 @@ class EventStream:
         if self._view is not None:
             for i, message in enumerate(messages):
                 if message.ends:
-                    self._ended = True
+                    self._ended, self._ended_after = True, message.number
                     messages = messages[: i + 1]
                     self._wake.set()
                     break
@@ -399,16 +408,19 @@ class EventStream:
 
     # --- the response
 
-    async def run(self, position: int | None, *, reset: bool, over: bool) -> None:
+    async def run(self, position: int | None, cursor: EventCursor | None, *, over: bool) -> None:
         """Send events after `position`; None: a snapshot first, which is a `reset` if the caller had a cursor. `over`: no
         terminal event follows.
         """
+        reset = cursor is not None
         await self._send({"type": "http.response.start", "status": 200, "headers": _SSE})
         loop = asyncio.get_running_loop()
         disconnected = loop.create_task(self._request.disconnected())
         disconnected.add_done_callback(lambda _: self._close())
         try:
             with self._subscription as subscription:
+                if cursor is not None and cursor.epoch != self._broadcaster.epoch:
+                    position, over = None, False  # it has just changed
                 while not self._closed:
                     self._restarts = False
                     if position is None:
@@ -421,7 +433,9 @@ class EventStream:
                         break
                     position, reset, over = None, True, False
             if self._ended:
-                await self._part(render_sse("end", b"{}"))
+                # A listener that does not get the terminal event has no other cursor that leads to 204.
+                here = EventCursor(self._subscription.epoch, self._ended_after)
+                await self._part(render_sse("end", b"{}", here))
             await self._part(b"", more=False)
         except Problem:  # the job was removed, and the caller finds out when it reconnects
             await self._part(b"", more=False)
@@ -437,11 +451,14 @@ class EventStream:
             self._view = await _again(self._request, self._view)
             assert self._view is not None
         subscription.begin(here.number, 0 if self._view is None else self._view.job.version)
+        # What waits has numbers of another epoch, or will be read from the log.
+        self._backlog, self._waiting = [], 0
         snapshot = await make_snapshot(self._request, self._view)
         await self._part(
             self._take_retry() + render_sse("reset" if reset else "snapshot", snapshot, here)
         )
         self._ended = self._view is not None and self._view.job.status.terminal
+        self._ended_after = here.number
 
     async def _follow(self, subscription: EventSubscription, *, over: bool) -> None:
         """Send events until the stream ends."""
@@ -460,7 +477,7 @@ class EventStream:
             if data:
                 await self._part(self._take_retry() + data)
         if self._view is not None and ends:
-            self._ended = True
+            self._ended, self._ended_after = True, subscription.position
         while not (self._closed or self._restarts):
             if self._blocked is not None:
                 blocked, self._blocked = self._blocked, None
