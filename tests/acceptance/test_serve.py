@@ -168,6 +168,11 @@ def test_doctor_and_migrate(folder: Path) -> None:
         number for number, _ in scripts("sqlite")
     ]
     assert "nothing to do" in bide(folder, "migrate").stdout
+    epochs = [
+        json.loads(bide(folder, "migrate", "--new-epoch", "--json").stdout)["epoch"] for _ in range(2)
+    ]
+    assert epochs[0] != epochs[1]
+    assert "the event log has the new epoch" in bide(folder, "migrate", "--new-epoch").stdout
     done = bide(folder, "doctor", "tasks:app", "--json")
     findings = {f["check"]: f for f in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 0 and all(f["ok"] for f in findings.values())
