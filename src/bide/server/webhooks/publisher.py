@@ -70,6 +70,7 @@ CLEAN_EVERY = 10.0
 CLEAN_PAGE = 500
 CLEAN_PAGES = 50  # most pages at a time, if there is much to remove
 KEEP_DELIVERIES = 7 * 86400.0  # seconds for which the log of deliveries is kept
+COALESCE = 0.005  # seconds from a commit to the read of its events, so that one read serves many commits
 SAVE_POSITION = 5.0  # seconds after which a position is stored if no event matched
 RETRY_WRITE = 0.5  # seconds
 SKEW = 5.0  # seconds by which the times of events may differ from the order of their numbers
@@ -256,7 +257,8 @@ class Publisher:
                 async with asyncio.timeout(pause):
                     await self._wake_up.wait()
             except TimeoutError:
-                pass
+                continue
+            await asyncio.sleep(COALESCE)
 
     # --- notifications
 
