@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,7 @@ import msgspec
 from bide.core.clock import render_instant
 from bide.core.errors import MalformedRequest, Problem, Unavailable, UpgradeRequired
 from bide.core.wire.events import ALL_TYPES, EventCursor, EventMessage, encode, read_event_cursor
-from bide.server.events.broadcaster import COURSE, Broadcaster, EventSubscription
+from bide.server.events.broadcaster import BATCH_INTERVAL, COURSE, Broadcaster, EventSubscription
 from bide.server.events.selection import EventSelection
 from bide.server.http.events import find_position, follows, make_snapshot, read_selection
 from bide.server.http.request import HttpRequest, Response, Scope, Send
@@ -210,7 +211,9 @@ class EventSocket:
         self._opener: asyncio.Task[None] | None = None
         # What happens now, by number; an `end` follows the event with the same number.
         self._now: dict[tuple[int, int], bytes] = {}
-        self._flushes = False  # at the end of this iteration of the loop
+        self._flushing: asyncio.Handle | None = None
+        self._flush_at = 0.0  # when it is due
+        self._flushed_at = -math.inf
         # What waits for the client.
         self._outbox: deque[bytes] = deque()
         self._outbox_bytes = 0
@@ -240,9 +243,9 @@ class EventSocket:
                 reader.result()
         finally:
             self._leave_all()
-            for task in (reader, self._opener, self._writer):
-                if task is not None:
-                    task.cancel()
+            for waiting in (reader, self._opener, self._writer, self._flushing):
+                if waiting is not None:
+                    waiting.cancel()
 
     async def _read(self) -> None:
         while (message := await self._request.receive())["type"] == "websocket.receive":
@@ -391,6 +394,8 @@ class EventSocket:
         position, over = await self._place(feed, view)
         if not self._is_current(feed):
             return
+        if feed.cursor is not None and feed.cursor.epoch != self._events.epoch:
+            position, over = None, False  # it has just changed
         subscription = feed.enter(self._events)
         if position is None:
             over = await self._send_state(feed, subscription)
@@ -466,9 +471,7 @@ class EventSocket:
         """Take events of one commit. The other subscriptions get theirs before the next iteration of the loop."""
         if self._closing is not None:
             return
-        if not self._flushes:
-            self._flushes = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._schedule()
         types = feed.selection.types
         for message in messages:
             job_id = message.event.job_id
@@ -484,8 +487,23 @@ class EventSocket:
                 self._discard(feed)
                 break
 
+    def _schedule(self) -> None:
+        """Send at the end of this iteration of the loop. In a stream of commits, filters get what happens within
+        BATCH_INTERVAL together, unless the WebSocket also has subscriptions to jobs.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        due = now if self._jobs else max(now, self._flushed_at + BATCH_INTERVAL)
+        if self._flushing is not None:
+            if self._flush_at <= due:
+                return
+            self._flushing.cancel()
+        self._flush_at = due
+        self._flushing = loop.call_soon(self._flush) if due == now else loop.call_at(due, self._flush)
+
     def _flush(self) -> None:
-        now, self._now, self._flushes = self._now, {}, False
+        self._flushing, self._flushed_at = None, asyncio.get_running_loop().time()
+        now, self._now = self._now, {}
         texts = [text for _, text in sorted(now.items())]
         self._put(texts)
         if len(self._outbox) > self._limit + PART or self._outbox_bytes > MAX_BYTES:
