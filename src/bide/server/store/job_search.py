@@ -457,7 +457,7 @@ class JobSearch:
             f"SELECT {rank}, id FROM jobs{hint} WHERE tenant = ? AND status = ? AND kind = ? AND queue = ? AND {only} "
             f"AND {where}{after} {order} LIMIT ?"
         )
-        facets = replace(filter, code=None, status=frozenset({Status(status)}))
+        facets = replace(filter, status=frozenset({Status(status)}))
         for facet in JobSearch(self._run, self._dialect, facets)._facets(tenant):
             found += self._run(sql, [tenant, *facet, *values, *position, filter.limit])
         return found

@@ -3,7 +3,7 @@
 1. The counts are written in the transaction of the change that they count, so they are exact after a crash.
 2. All counts are sums. The merge of minutes to an hour, and of several kinds, is the sum of their counts.
 3. Minutes are kept for KEEP_MINUTES, hours for KEEP_HOURS. The minutes of an hour are merged in one transaction, after the
-   hour has ended.
+   hour has ended. Those of five minutes are merged, too, so that a day has few rows to read.
 
 A count has a name: `submitted`, `started`, `done`, `partial`, `cancelled`, `failed:CODE`; `wait.N`, `run.N` and
 `step.N:NAME` are histograms, with N the bucket (`core.jobs.histogram`). `waiting` and `running` are the sums of all samples
@@ -21,7 +21,7 @@ import msgspec
 from bide.core.jobs.histogram import bucket_of
 from bide.core.jobs.record import Job, Status
 
-MINUTE, HOUR = 60, 3600
+MINUTE, FIVE_MINUTES, HOUR = 60, 300, 3600
 KEEP_MINUTES, KEEP_HOURS = 14 * 86400, 90 * 86400
 GRACE = 120  # seconds after the end of an hour in which a slow commit, or a slower clock, may still add to it
 MAX_NAME = 100
@@ -134,10 +134,10 @@ def _short(text: str) -> str:
 
 ADD = "ON CONFLICT (tenant, span, at, kind, queue, name) DO UPDATE SET count = rollups.count + excluded.count"
 _TENANT = "SELECT tenant FROM rollups WHERE tenant > ? ORDER BY tenant LIMIT 1"
-_LAST_HOUR = f"SELECT max(at) FROM rollups WHERE tenant = ? AND span = {HOUR}"
+_LAST = "SELECT max(at) FROM rollups WHERE tenant = ? AND span = ?"
 _NEXT_MINUTE = f"SELECT min(at) FROM rollups WHERE tenant = ? AND span = {MINUTE} AND at >= ?"
 _MERGE = (
-    f"INSERT INTO rollups (tenant, span, at, kind, queue, name, count) SELECT tenant, {HOUR}, CAST(? AS BIGINT), "
+    f"INSERT INTO rollups (tenant, span, at, kind, queue, name, count) SELECT tenant, CAST(? AS BIGINT), CAST(? AS BIGINT), "
     f"kind, queue, name, sum(count) FROM rollups WHERE tenant = ? AND span = {MINUTE} AND at >= ? AND at < ? "
     "GROUP BY tenant, kind, queue, name ORDER BY kind, queue, name "
     "ON CONFLICT (tenant, span, at, kind, queue, name) DO UPDATE SET count = excluded.count"
@@ -151,7 +151,7 @@ _SUMS = (
 
 
 def merge(execute: Execute, now: float) -> bool:
-    """Merge one complete hour of each tenant, and remove one hour of old rows. Return whether there is more to do."""
+    """Merge the next complete span of each tenant, and remove some old rows. Return whether there is more to do."""
     more = False
     tenant = ""
     while rows := execute(_TENANT, (tenant,)).fetchall():
@@ -162,38 +162,45 @@ def merge(execute: Execute, now: float) -> bool:
 
 def _merge_tenant(execute: Execute, tenant: str, now: float) -> bool:
     more = False
-    last = execute(_LAST_HOUR, (tenant,)).fetchone()[0]
-    minute = execute(_NEXT_MINUTE, (tenant, 0 if last is None else last + HOUR)).fetchone()[0]
-    if minute is not None:
-        hour = int(minute) // HOUR * HOUR
-        if hour + HOUR + GRACE <= now:
-            execute(_MERGE, (hour, tenant, hour, hour + HOUR))
-            more = hour + 2 * HOUR + GRACE <= now
-    for span, keep in ((MINUTE, KEEP_MINUTES), (HOUR, KEEP_HOURS)):
+    for span in (FIVE_MINUTES, HOUR):
+        last = execute(_LAST, (tenant, span)).fetchone()[0]
+        minute = execute(_NEXT_MINUTE, (tenant, 0 if last is None else last + span)).fetchone()[0]
+        if minute is not None:
+            begin = int(minute) // span * span
+            if begin + span + GRACE <= now:
+                execute(_MERGE, (span, begin, tenant, begin, begin + span))
+                more = more or begin + 2 * span + GRACE <= now
+    for span, keep in ((MINUTE, KEEP_MINUTES), (FIVE_MINUTES, KEEP_MINUTES), (HOUR, KEEP_HOURS)):
         end = int(now - keep) // HOUR * HOUR
         oldest = execute(_OLDEST, (tenant, span)).fetchone()[0]
         if oldest is not None and oldest < end:
-            until = min(end, int(oldest) // HOUR * HOUR + (HOUR if span == MINUTE else 86400))
+            until = min(end, int(oldest) // HOUR * HOUR + (86400 if span == HOUR else HOUR))
             execute(_REMOVE, (tenant, span, until))
             more = more or until < end
     return more
 
 
 def read(run: Callable[[str, Sequence[Any]], Rows], query: RollupQuery) -> Rows:
-    """(begin of the point, name, count) of every count. Points of an hour and more use the merged hours."""
+    """(begin of the point, name, count) of every count, from the longest spans that the points are made of."""
     more, values = "", []
     for column, value in (("kind", query.kind), ("queue", query.queue)):
         if value is not None:
             more += f" AND ({column} = ? OR name = 'samples')"
             values.append(value)
     sql = _SUMS.format(more=more)
-    middle = query.start
-    if query.width % HOUR == 0:
-        last = run(_LAST_HOUR, (query.tenant,))[0][0]
-        middle = max(query.start, min(query.end, 0 if last is None else last + HOUR))
     found: Rows = []
-    if middle > query.start:
-        found += run(sql, (query.width, query.tenant, HOUR, query.start, middle, *values))
-    if query.end > middle:
-        found += run(sql, (query.width, query.tenant, MINUTE, middle, query.end, *values))
+    start = query.start
+    for span in (HOUR, FIVE_MINUTES):
+        if query.width % span == 0:
+            # From the next begin of a span to the end of the last one that is merged and within the query.
+            begin = -(-start // span) * span
+            last = run(_LAST, (query.tenant, span))[0][0]
+            end = min(query.end // span * span, 0 if last is None else int(last) + span)
+            if end > begin:
+                if begin > start:
+                    found += run(sql, (query.width, query.tenant, MINUTE, start, begin, *values))
+                found += run(sql, (query.width, query.tenant, span, begin, end, *values))
+                start = end
+    if query.end > start:
+        found += run(sql, (query.width, query.tenant, MINUTE, start, query.end, *values))
     return found

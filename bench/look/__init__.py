@@ -1,0 +1,1 @@
+"""Measurements of lists, search and statistics with many stored jobs."""

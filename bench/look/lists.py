@@ -1,0 +1,117 @@
+"""`GET /jobs` and `GET /stats` with many stored jobs: every filter, pairs, empty intersections, deep pages and orders.
+
+Also the status of one job while such queries run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from tests.servers.postgres import postgres
+
+from bench.look import filling, queries
+from bench.look.queries import Sender, path, percentile
+from bench.service import servers
+from bench.service.servers import Site
+from bench.service.table import Line
+
+ROWS = 1_000_000
+REPEAT = 7  # requests per round and query
+POLLS = 1500
+BAR, STATS_BAR, STATUS_BAR = 200.0, 150.0, 1.5
+TARGET = "bench.look.app:app"
+DEEP = 0.6  # where deep pages begin, as a part of the day
+
+
+def measure(store: str, folder: Path, rounds: int, rows: int = ROWS) -> list[Line]:
+    with _site(store, folder, rows) as site:
+        sender = Sender(site.port)
+        groups = {
+            "one filter": [path(text) for text in queries.SINGLE],
+            "two filters": [path(text) for text in queries.PAIRS],
+            "empty intersections": [path(text) for text in queries.EMPTY],
+            "deep pages": _deep(sender),
+            "other orders": [path(text) for text in queries.ORDERS],
+            "with count": [f"{path(text)}&count=true" for text in queries.COUNTS],
+        }
+        lines = [
+            _line(f"{store}: lists, {what}, p95", sender, targets, rounds, BAR)
+            for what, targets in groups.items()
+        ]
+        stats = [f"/stats?{text}" for text in queries.STATS]
+        lines.append(_line(f"{store}: /stats of 24 h, p95", sender, stats, rounds, STATS_BAR))
+        lines.append(_status(store, site, sender, rounds))
+    return lines
+
+
+@contextmanager
+def _site(store: str, folder: Path, rows: int) -> Iterator[Site]:
+    begin = time.monotonic()
+    if store == "sqlite":
+        filling.fill_sqlite(folder / "bide" / "data" / "bide.db", rows)
+        print(f"{rows:,} jobs took {time.monotonic() - begin:.0f} s to make", flush=True)
+        with servers.bide(folder / "bide", app=TARGET) as site:
+            yield site
+        return
+    with postgres(str(folder), settings=("shared_buffers=256MB", "max_wal_size=4GB")) as server:
+        filling.fill_postgres(server.url, rows)
+        print(f"{rows:,} jobs took {time.monotonic() - begin:.0f} s to make", flush=True)
+        with servers.bide(folder / "bide", app=TARGET, options=("--store", server.url)) as site:
+            yield site
+
+
+def _deep(sender: Sender) -> list[str]:
+    """Pages that begin far behind the first one."""
+    middle = datetime.fromtimestamp(time.time() - DEEP * filling.DAY, UTC).isoformat()
+    found = []
+    for text in (
+        "",
+        "kind=transcode",
+        "status=DONE",
+        "label=team:ops",
+        "q=label.team:ops label.env:dev",
+        "code=TIMEOUT",
+    ):
+        target = f"{path(text)}&createdBefore={quote(middle)}"
+        cursor = json.loads(sender.get(target)[1])["next"]
+        found += [target, f"{path(text)}&cursor={cursor}", f"{path(text)}&order=oldest&cursor={cursor}"]
+    return found
+
+
+def _line(what: str, sender: Sender, targets: Sequence[str], rounds: int, bar: float) -> Line:
+    taken: dict[str, list[float]] = {target: [] for target in targets}
+    for _ in range(REPEAT * rounds):
+        for target in targets:
+            taken[target].append(sender.get(target)[0] * 1000)
+    every = [value for values in taken.values() for value in values]
+    slowest = max(taken, key=lambda target: percentile(taken[target], 0.95))
+    detail = f"p50 {percentile(every, 0.5):.1f}; slowest p95 {percentile(taken[slowest], 0.95):.0f} ms: {slowest}"
+    worst = percentile(taken[slowest], 0.95)  # each query is within the limit, not only their mixture
+    return Line(what, worst, "≤", bar, "ms", detail)
+
+
+def _status(store: str, site: Site, sender: Sender, rounds: int) -> Line:
+    job_id = json.loads(sender.get("/jobs?limit=1")[1])["jobs"][0]["jobId"]
+
+    def polls() -> float:
+        return percentile([sender.get(f"/jobs/{job_id}")[0] for _ in range(POLLS)], 0.99) * 1000
+
+    polls()
+    ratios = []
+    for _ in range(rounds):
+        idle = polls()
+        command = [sys.executable, "-m", "bench.look.queries", str(site.port)]
+        with servers.running(command, site.data.parent / "queries.log"):
+            time.sleep(1)
+            loaded = polls()
+        ratios.append((loaded / idle, loaded, idle))
+    ratio, loaded, idle = sorted(ratios)[len(ratios) // 2]
+    detail = f"{loaded:.2f} : {idle:.2f} ms"
+    return Line(f"{store}: status p99 while queries run : idle", ratio, "≤", STATUS_BAR, detail=detail)
