@@ -44,12 +44,12 @@ class SearchDialect(NamedTuple):
     """What differs between the databases. Every query has a `?` per value."""
 
     code: str  # the expression of the error's code, as in the index
-    # The name of an index that the query must use follows this; empty: `rows` makes the planner use it.
+    # The name of an index that the query must use follows this; empty: the planner finds that no other one is cheaper.
     indexed_by: str
-    # Whether a range is written as a comparison of rows, so that the planner has only one index for its order.
-    rows: bool
     # Whether sorted ranges are merged by INTERSECT; otherwise by joins between these statements.
     intersect: bool
+    # Ends a subquery that must look up one id, so that the planner does not turn it into a join.
+    lookup: str = ""
     before_merge: str = ""
     after_merge: str = ""
 
@@ -66,16 +66,13 @@ class Range(NamedTuple):
     def select(self, dialect: SearchDialect, bounds: Bounds, alias: str = "r") -> tuple[str, list[Any]]:
         """The query of its ids without an order, and the values."""
         hint = f" {dialect.indexed_by} {self.by}" if dialect.indexed_by and self.by else ""
-        where, values = self._where(dialect, bounds)
+        where, values = self._where(bounds)
         also = f"{self.also} AND " if self.also else ""
         text = f"SELECT {alias}.{self.id} AS id FROM {self.table} AS {alias}{hint} WHERE {also}{where}"
         return text, values
 
-    def order(self, dialect: SearchDialect, direction: str) -> str:
-        if not dialect.rows:
-            return f"ORDER BY {self.id} {direction}"
-        columns = [column for column, _ in self.equal]
-        return "ORDER BY " + ", ".join(f"{column} {direction}" for column in (*columns, self.id))
+    def order(self, direction: str) -> str:
+        return f"ORDER BY {self.id} {direction}"
 
     def has(self, dialect: SearchDialect, outer: str) -> tuple[str, list[Any]]:
         """The condition that the job with the id `outer` is in the range."""
@@ -84,17 +81,12 @@ class Range(NamedTuple):
         where = " AND ".join(
             f"p.{column} = ?" if "(" not in column else f"{column} = ?" for column, _ in self.equal
         )
-        text = f"EXISTS (SELECT 1 FROM {self.table} AS p{hint} WHERE {also}{where} AND p.{self.id} = {outer})"
-        return text, [value for _, value in self.equal]
+        found = f"SELECT 1 FROM {self.table} AS p{hint} WHERE {also}{where} AND p.{self.id} = {outer}"
+        return f"EXISTS ({found}{dialect.lookup})", [value for _, value in self.equal]
 
-    def _where(self, dialect: SearchDialect, bounds: Bounds) -> tuple[str, list[Any]]:
-        columns, values = [column for column, _ in self.equal], [value for _, value in self.equal]
-        if dialect.rows:
-            names = ", ".join((*columns, self.id))
-            marks = ", ".join("?" * (len(columns) + 1))
-            text = f"({names}) >= ({marks}) AND ({names}) < ({marks})"
-            return text, [*values, bounds[0], *values, bounds[1]]
-        conditions = [f"{column} = ?" for column in columns]
+    def _where(self, bounds: Bounds) -> tuple[str, list[Any]]:
+        conditions = [f"{column} = ?" for column, _ in self.equal]
+        values = [value for _, value in self.equal]
         return " AND ".join([*conditions, f"{self.id} >= ?", f"{self.id} < ?"]), [*values, *bounds]
 
 
@@ -336,14 +328,14 @@ class JobSearch:
         dialect = self._dialect
         if len(ranges) == 1:
             text, values = ranges[0].select(dialect, bounds)
-            return f"{text} {ranges[0].order(dialect, direction)} LIMIT ?", [*values, limit]
+            return f"{text} {ranges[0].order(direction)} LIMIT ?", [*values, limit]
         if not self._smallest_first(ranges, bounds):
             return self._merge(ranges, bounds, direction, limit)
         text, values = ranges[0].select(dialect, bounds)
         for other in ranges[1:]:
             condition, more = other.has(dialect, f"r.{ranges[0].id}")
             text, values = f"{text} AND {condition}", [*values, *more]
-        return f"{text} {ranges[0].order(dialect, direction)} LIMIT ?", [*values, limit]
+        return f"{text} {ranges[0].order(direction)} LIMIT ?", [*values, limit]
 
     def _smallest_first(self, ranges: list[Range], bounds: Bounds) -> bool:
         """Whether a range is so small that its ids are looked up in the others."""
@@ -358,7 +350,7 @@ class JobSearch:
     def _size(self, one: Range, bounds: Bounds, most: int) -> int:
         text, values = one.select(self._dialect, bounds)
         # With the order, the planner uses the same index as for the ids.
-        ordered = f"{text} {one.order(self._dialect, 'DESC')} LIMIT ?"
+        ordered = f"{text} {one.order('DESC')} LIMIT ?"
         return int(self._run(f"SELECT count(*) FROM ({ordered}) AS counted", [*values, most])[0][0])
 
     def _merge(
@@ -370,8 +362,7 @@ class JobSearch:
             text = " INTERSECT ".join(text for text, _ in selects)
             return f"{text} ORDER BY id {direction} LIMIT ?", [*values, limit]
         ordered = [
-            f"({text} {one.order(self._dialect, direction)})"
-            for one, (text, _) in zip(ranges, selects, strict=True)
+            f"({text} {one.order(direction)})" for one, (text, _) in zip(ranges, selects, strict=True)
         ]
         joins = "".join(
             f" JOIN {text} AS m{n} ON m{n}.id = m0.id" for n, text in enumerate(ordered) if n
@@ -421,7 +412,7 @@ class JobSearch:
                     fields = "p.field = ?" if term.field else "p.field > ? AND p.field < ?"
                     conditions.append(
                         f"EXISTS (SELECT 1 FROM search_terms AS p WHERE p.tenant = jobs.tenant AND p.value = ? AND {fields} "
-                        "AND p.kind = jobs.kind AND p.queue = jobs.queue AND p.job_id = jobs.id)"
+                        f"AND p.kind = jobs.kind AND p.queue = jobs.queue AND p.job_id = jobs.id{self._dialect.lookup})"
                     )
                     values += [term.value, *([term.field] if term.field else _LABELS)]
                 where = " AND ".join(conditions)

@@ -104,8 +104,8 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
     dialect = SearchDialect(
         code="error_code(error)",
         indexed_by="",
-        rows=True,
         intersect=False,
+        lookup=" OFFSET 0",
         before_merge="SET enable_nestloop = off; SET enable_mergejoin = on",
         after_merge="SET enable_nestloop = on; SET enable_mergejoin = off",
     )

@@ -62,7 +62,7 @@ class SqliteStore(SqlReads):
 
     one_process = True
     dialect = SearchDialect(
-        code="json_extract(error, '$.code')", indexed_by="INDEXED BY", rows=False, intersect=True
+        code="json_extract(error, '$.code')", indexed_by="INDEXED BY", intersect=True
     )
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:

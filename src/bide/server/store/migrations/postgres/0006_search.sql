@@ -9,7 +9,8 @@ CREATE TABLE search_terms (
   job_id text COLLATE "C" NOT NULL,
   PRIMARY KEY (tenant, value, field, kind, queue, job_id)
 );
-CREATE INDEX search_terms_job ON search_terms (tenant, job_id);
+-- For removals only: as an expression, so that it has no order that a list could use instead of the primary key.
+CREATE INDEX search_terms_job ON search_terms (tenant, (job_id || ''));
 
 -- The jobs of earlier releases that have no terms yet: after this id, up to and including the last. The upkeep adds them.
 CREATE TABLE search_backfill (after text COLLATE "C" NOT NULL, last text COLLATE "C" NOT NULL);
@@ -24,7 +25,7 @@ END
 $$;
 CREATE FUNCTION delete_terms() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  DELETE FROM search_terms WHERE tenant = OLD.tenant AND job_id = OLD.id;
+  DELETE FROM search_terms WHERE tenant = OLD.tenant AND job_id || '' = OLD.id;
   RETURN NULL;
 END
 $$;
