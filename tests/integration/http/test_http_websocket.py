@@ -121,6 +121,8 @@ async def test_a_subscription_continues_after_any_event(service: Service, site: 
             await say(connection, subscribe={"jobs": [job_id]}, after=cursor)
             heard = await hear_until(connection, "end")
             assert heard[:-1] == events[seen:]
+            await say(connection, subscribe={"jobs": [job_id]}, after=heard[-1]["id"])
+            assert (await hear(connection))["type"] == "end"
         await say(connection, subscribe={"jobs": [job_id]})
         assert [m["type"] for m in await hear_until(connection, "end")] == ["snapshot", "end"]
 
@@ -254,7 +256,7 @@ async def test_an_event_is_sent_once_and_in_order(service: Service, site: Site) 
         for claim in await service.claims("echo"):  # one commit
             await service.finish(claim.job)
         heard += [await hear(connection) for _ in range(6 + 2)]
-        numbers = [int(m["id"].partition("-")[2]) for m in heard if "id" in m]
+        numbers = [int(m["id"].partition("-")[2]) for m in heard if m["type"] != "end"]
         assert numbers == sorted(set(numbers)) and len(numbers) == 9
         assert [m["jobId"] for m in heard if m["type"] == "end"] == ids[:2]
 

@@ -410,8 +410,9 @@ class EventSocket:
             feed.cursor, feed.resets = None, True
             self._opening.append(feed)
         elif over:
+            here = EventCursor(subscription.epoch, subscription.position)
             self._discard(feed)
-            await self._queue([self._end_of(feed)])
+            await self._queue([self._end_of(feed, here)])
         else:
             feed.is_live = True
 
@@ -483,7 +484,7 @@ class EventSocket:
             if message.type in types:
                 self._now[message.number, 0] = message.json
             if feed.job_id is not None and message.ends:
-                self._now[message.number, 1] = self._end_of(feed)
+                self._now[message.number, 1] = self._end_of(feed, message.cursor)
                 self._discard(feed)
                 break
 
@@ -555,8 +556,8 @@ class EventSocket:
     def _at(self) -> str:
         return render_instant(self._request.components.store.now())
 
-    def _end_of(self, feed: SocketSubscription) -> bytes:
-        return encode({"jobId": feed.job_id, "type": "end", "at": self._at()})
+    def _end_of(self, feed: SocketSubscription, cursor: EventCursor) -> bytes:
+        return encode({"id": str(cursor), "jobId": feed.job_id, "type": "end", "at": self._at()})
 
     def _error(self, feed: SocketSubscription, problem: Problem) -> bytes:
         head = encode({"jobId": feed.job_id, "type": "error", "at": self._at()})
