@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -578,3 +580,44 @@ async def test_a_publisher_whose_position_was_moved_starts_again(
     publisher._forget()
     await deliver(service)
     assert [m.job_id for m in receiver.messages] == [first.id, second.id]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_replays_beside_new_events_lose_and_repeat_nothing(
+    service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_LOADED", 8)
+    monkeypatch.setattr(publishing, "PAGE", 7)
+    webhook = await create(service, receiver, events=["status"])
+    for _ in range(20):
+        await service.submit()
+    await deliver(service)
+    rng = random.Random(seed)
+    change, read = service.store.change_records, service.store.records
+
+    async def change_slowly(work: Any) -> Any:
+        done = await change(work)
+        for _ in range(rng.randrange(30)):  # another task may run before the caller continues
+            await asyncio.sleep(0)
+        return done
+
+    async def read_slowly(*args: Any) -> Any:
+        found = await read(*args)
+        for _ in range(rng.randrange(30)):
+            await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(service.store, "change_records", change_slowly)
+    monkeypatch.setattr(service.store, "records", read_slowly)
+    body = {"from": render_instant(service.clock.now() - DAY), "only": "all"}
+    for _ in range(3):
+        reply = await service.call("POST", f"/webhooks/{webhook['id']}/replay", json=body)
+        assert reply.status == 202
+    for _ in range(20):
+        await service.submit()
+    await deliver(service)
+    counts = Counter(receiver.ids)
+    assert len(counts) == 40
+    found = await service.store.records("deliveries")
+    assert sum(counts.values()) == len(found)
+    assert await service.store.records("pending_deliveries") == {}

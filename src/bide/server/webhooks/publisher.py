@@ -7,7 +7,8 @@
 3. The deliveries of a job to an endpoint are sent in the order of the events. The next one is sent when the previous one has
    been delivered or has finally failed.
 4. A host has a limited number of concurrent requests, and a breaker. So a dead receiver delays no other receiver.
-5. Memory is bounded: an endpoint loads up to MAX_LOADED deliveries; the others wait in the store.
+5. Memory is bounded: an endpoint loads up to MAX_LOADED deliveries; the others wait in the store. Deliveries get their
+   names, are stored, and are added to memory under one lock. So what an endpoint has not loaded has greater names.
 6. A process that is not the publisher reads one small record per tenant and second, and a service that never had a webhook
    nothing.
 """
@@ -199,6 +200,7 @@ class Publisher:
         self._active = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._replaying: set[str] = set()
+        self._adding = asyncio.Lock()
         self._holding = False
         self._stopping = False
         self._stale = True  # whether webhooks must be read again
@@ -510,27 +512,28 @@ class Publisher:
                 strict=True,
             )
         )
-        deliveries = [
-            self._delivery(event, page.epoch, tenant.name, id)
-            for event in page.events
-            for id in self._receivers(event, page.epoch, tenant, job_webhooks)
-        ]
         last = page.events[-1]
-        after = LogPosition(page.epoch, last.id, last.at, tenant.version)
         tenant.dirty = len(page.events) == PAGE
-        if deliveries:
-            if not await self._store_deliveries(tenant, deliveries, after):
-                tenant.dirty = self._stale = True
-                return
-        elif tenant.unsaved_since is None:
-            tenant.unsaved_since = started
-        tenant.position = after
-        if not tenant.dirty:
-            tenant.caught_up = started
-        for delivery in deliveries:
-            endpoint = self._endpoint(delivery.webhook, tenant.name)
-            endpoint.job_webhook = job_webhooks.get(delivery.webhook)
-            self._add(endpoint, delivery)
+        async with self._adding:
+            deliveries = [
+                self._delivery(event, page.epoch, tenant.name, id)
+                for event in page.events
+                for id in self._receivers(event, page.epoch, tenant, job_webhooks)
+            ]
+            after = LogPosition(page.epoch, last.id, last.at, tenant.version)
+            if deliveries:
+                if not await self._store_deliveries(tenant, deliveries, after):
+                    tenant.dirty = self._stale = True
+                    return
+            elif tenant.unsaved_since is None:
+                tenant.unsaved_since = started
+            tenant.position = after
+            if not tenant.dirty:
+                tenant.caught_up = started
+            for delivery in deliveries:
+                endpoint = self._endpoint(delivery.webhook, tenant.name)
+                endpoint.job_webhook = job_webhooks.get(delivery.webhook)
+                self._add(endpoint, delivery)
 
     @staticmethod
     def _receivers(
@@ -659,18 +662,21 @@ class Publisher:
 
     async def _load(self, endpoint: _EndpointQueue) -> None:
         """Load deliveries that wait in the store."""
+        async with self._adding:
+            await self._load_next(endpoint)
+
+    async def _load_next(self, endpoint: _EndpointQueue) -> None:
         filter = RecordFilter(
             tenant=endpoint.tenant,
             prefix=f"{endpoint.id}/",
             after=endpoint.last,
             limit=MAX_LOADED - endpoint.loaded,
         )
-        endpoint.more = False
         found = await self._store.records("pending_deliveries", filter)
         job = endpoint.job_id
         if job is not None and endpoint.job_webhook is None:
             endpoint.job_webhook = await self._job_webhook(self._tenants[endpoint.tenant], job)
-        more = endpoint.more or len(found) == filter.limit
+        more = len(found) == filter.limit
         endpoint.more = False
         for text in found.values():
             self._add(endpoint, _read_delivery.decode(text))
@@ -954,11 +960,13 @@ class Publisher:
         number = await self._number_at(tenant.name, replay.begin - SKEW, page.last)
         rest = {d.message_id: d for d in known if d.status == "failed" and d.message_id not in skipped}
         going = webhook is not None
+        events: list[Event] = []
         while going and webhook is not None:
             page = await self._store.read_log(EventFilter(tenant=tenant.name, after=number, limit=PAGE))
-            events = [event for event in page.events if replay.begin <= event.at <= replay.end]
-            deliveries = []
-            for event in events:
+            events = []
+            for event in page.events:
+                if not replay.begin <= event.at <= replay.end:
+                    continue
                 id = message_id(page.epoch, event)
                 rest.pop(id, None)
                 missed = replay.only == "all" or webhook.epoch != page.epoch or event.id > webhook.after
@@ -967,26 +975,15 @@ class Publisher:
                     and missed
                     and matches(event, webhook.events, webhook.kinds, webhook.labels)
                 ):
-                    deliveries.append(
-                        self._delivery(event, page.epoch, tenant.name, webhook.id, replay.id)
-                    )
+                    events.append(event)
             last = page.events[-1] if page.events else None
             going = len(page.events) == PAGE and last is not None and last.at <= replay.end + SKEW
             number = last.id if last is not None else number
             if going:
-                await self._add_replayed(replay, deliveries, ends=False)
+                await self._add_replayed(replay, page.epoch, events)
                 await asyncio.sleep(0)
-        if webhook is None:
-            deliveries = []
         # Events whose job has been removed: the log of deliveries still has their bodies.
-        for old in rest.values():
-            now = self._store.now()
-            again = replace(
-                old, id=self._id(now), replay=replay.id, created_at=now, next_at=now, status="pending",
-                attempts=(), url="", response="",
-            )  # fmt: skip
-            deliveries.append(again)
-        await self._add_replayed(replay, deliveries, ends=True)
+        await self._add_replayed(replay, page.epoch, events, rest.values(), ends=True)
 
     async def _known_deliveries(self, replay: Replay) -> list[Delivery]:
         """The deliveries of the webhook whose events are in the range."""
@@ -1007,21 +1004,39 @@ class Publisher:
                 await asyncio.sleep(0)
         return found
 
-    async def _add_replayed(self, replay: Replay, deliveries: Sequence[Delivery], *, ends: bool) -> None:
-        rows = [(delivery.name, text_of(delivery)) for delivery in deliveries]
+    async def _add_replayed(
+        self,
+        replay: Replay,
+        epoch: str,
+        events: Sequence[Event],
+        earlier: Iterable[Delivery] = (),
+        *,
+        ends: bool = False,
+    ) -> None:
+        """Store deliveries of these events, and the earlier ones again. `ends`: they are the last ones of the replay."""
+        async with self._adding:
+            tenant, webhook, now = replay.tenant, replay.webhook, self._store.now()
+            deliveries = [self._delivery(event, epoch, tenant, webhook, replay.id) for event in events]
+            for old in earlier:
+                again = replace(
+                    old, id=self._id(now), replay=replay.id, created_at=now, next_at=now,
+                    status="pending", attempts=(), url="", response="",
+                )  # fmt: skip
+                deliveries.append(again)
+            rows = [(delivery.name, text_of(delivery)) for delivery in deliveries]
 
-        def change(tx: RecordAccess) -> None:
-            for name, text in rows:
-                tx.put_text("pending_deliveries", name, text, replay.tenant)
-            if ends:
-                tx.put_text("replays", replay.name, None, replay.tenant)
+            def change(tx: RecordAccess) -> None:
+                for name, text in rows:
+                    tx.put_text("pending_deliveries", name, text, tenant)
+                if ends:
+                    tx.put_text("replays", replay.name, None, tenant)
 
-        await self._until_written(change)
-        endpoint = self._endpoint(replay.webhook, replay.tenant)
-        for delivery in deliveries:
-            self._add(endpoint, delivery)
-        if not endpoint.lanes and not endpoint.more:
-            self._endpoints.pop(endpoint.id, None)
+            await self._until_written(change)
+            endpoint = self._endpoint(webhook, tenant)
+            for delivery in deliveries:
+                self._add(endpoint, delivery)
+            if not endpoint.lanes and not endpoint.more:
+                self._endpoints.pop(endpoint.id, None)
         self._pump()
 
     # --- upkeep
