@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from bide.core.jobs.record import Progress
-from bide.core.jobs.state_machine import Rerun
+from bide.core.jobs.state_machine import Emitted, Rerun
 from bide.server.config import Config, EventsConfig, HttpConfig
 from bide.server.http import websocket
 from bide.server.progress import LiveProgress
@@ -353,6 +354,30 @@ async def test_a_slow_client_is_closed_and_the_others_are_not(tmp_path: Path) ->
             listening.cancel()
         await server.stop()
     listener.close()
+
+
+async def test_a_long_output_is_sent_as_fast_as_the_client_reads(service: Service, site: Site) -> None:
+    job_id = await service.submit()
+    job = await service.claim()
+    chunks = tuple(msgspec.Raw(b'"%060000d"' % n) for n in range(200))
+    await service.store.apply([Emitted(job_id=job.id, owner=job.owner, fence=job.fence, chunks=chunks)])
+    epoch = service.parts.events.epoch
+    async with site.connect(max_queue=1) as connection:
+        await say(connection, subscribe={"filter": {"type": "status"}})
+        await hear(connection)
+        connection.transport.pause_reading()
+        await say(connection, subscribe={"jobs": [job_id]}, after=f"{epoch}-0")
+        await eventually(lambda: service.parts.events.subscriptions == 2)
+        for _ in range(20):  # while the output is being sent
+            await service.submit()
+        connection.transport.resume_reading()
+        indexes, others = [], 0
+        while len(indexes) < 200 or others < 20:
+            event = await hear(connection)
+            if event["type"] == "output":
+                indexes.append(event["job"]["index"])
+            others += event["type"] == "status" and event["jobId"] != job_id
+    assert indexes == list(range(200))
 
 
 async def test_a_stop_closes_without_an_end(service: Service, site: Site) -> None:

@@ -42,6 +42,7 @@ MAX_MESSAGE = 64 * 1024  # bytes; bide's own server has the same limit, other se
 MAX_JOBS = 1000
 MAX_FILTERS = 20
 PART = 250  # events of the log that are queued at once
+PART_BYTES = 1024 * 1024  # of the log, beyond which no more events are queued; far below MAX_BYTES
 CLOSE_TIMEOUT = 5.0
 MAX_BYTES = 4 * 1024 * 1024  # of events that wait for the client
 
@@ -525,12 +526,20 @@ class EventSocket:
 
     async def _queue(self, texts: Sequence[bytes]) -> None:
         """Queue what the log has, and wait until the client has read enough."""
-        for i in range(0, len(texts), PART):
-            self._put(texts[i : i + PART])
-            while self._writer is not None and len(self._outbox) > PART // 2:
+        begin = size = 0
+        for i, text in enumerate(texts, 1):
+            size += len(text)
+            if i - begin < PART and size < PART_BYTES and i < len(texts):
+                continue
+            self._put(texts[begin:i])
+            begin, size = i, 0
+            while self._writer is not None and not self._has_room():
                 if self._drained is None:
                     self._drained = asyncio.Event()
                 await self._drained.wait()
+
+    def _has_room(self) -> bool:
+        return len(self._outbox) <= PART // 2 and self._outbox_bytes <= PART_BYTES // 2
 
     async def _write(self) -> None:
         try:
@@ -541,7 +550,7 @@ class EventSocket:
                 else:
                     _, text = self._progress.popitem()
                 await self._send({"type": "websocket.send", "text": text.decode()})
-                if self._drained is not None and len(self._outbox) <= PART // 2:
+                if self._drained is not None and self._has_room():
                     self._drained.set()
                     self._drained = None
         except Exception as error:  # the client has disconnected
