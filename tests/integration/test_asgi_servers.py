@@ -164,6 +164,9 @@ async def follow(session: aiohttp.ClientSession, site: Site) -> None:
     other = await session.ws_connect(f"{site.url}/ws")
     await other.send_str("garbage")
     assert (await other.receive(timeout=30)).data == 1007
+    other = await session.ws_connect(f"{site.url}/ws")
+    await other.send_json({"subscribe": {"filter": {"type": "é" * 200}}})  # the reason is shortened
+    assert (await other.receive(timeout=30)).data == 1007
 
 
 async def handshake(session: aiohttp.ClientSession, url: str, **headers: str) -> int:

@@ -371,7 +371,8 @@ async def test_a_long_output_is_sent_as_fast_as_the_client_reads(service: Servic
         for _ in range(20):  # while the output is being sent
             await service.submit()
         connection.transport.resume_reading()
-        indexes, others = [], 0
+        indexes: list[int] = []
+        others = 0
         while len(indexes) < 200 or others < 20:
             event = await hear(connection)
             if event["type"] == "output":

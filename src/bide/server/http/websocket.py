@@ -44,6 +44,7 @@ MAX_FILTERS = 20
 PART = 250  # events of the log that are queued at once
 PART_BYTES = 1024 * 1024  # of the log, beyond which no more events are queued; far below MAX_BYTES
 CLOSE_TIMEOUT = 5.0
+MAX_REASON = 123  # bytes, by RFC 6455; some servers fail to send a longer one
 MAX_BYTES = 4 * 1024 * 1024  # of events that wait for the client
 
 # Close codes of RFC 6455 and of the registry of IANA.
@@ -260,7 +261,7 @@ class EventSocket:
     def close(self, code: int, reason: str) -> None:
         """Send nothing more but a close, and do not wait for a client that reads slowly."""
         if self._closing is None:
-            self._closing = (code, reason)
+            self._closing = (code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
             self._ended.set()
             self._leave_all()
             self._outbox.clear()
