@@ -3,6 +3,8 @@
 1. An event is a hint: the job that it names is polled, which reads the result. So a lost event delays a job, and loses none.
 2. The feed counts as connected only after the first bytes, because a proxy may buffer a response. Silence ends it.
 3. After each connection all jobs are polled once, because their events may have been missed.
+4. After several failures in a row the jobs are polled for a while before the next connection. A stream that is cut soon is a
+   failure, too, because behind a proxy that cuts streams each connection costs more polls than it saves.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ log = logging.getLogger("bide.client")
 
 FIRST_BYTES = 3.0  # seconds
 SILENCE = 20.0  # seconds; the service sends a comment every 15
-TRIES = 2  # failures in a row after which the client polls for good
+LASTING = 30.0  # seconds after which a stream counts as a success
+TRIES = 2  # failures in a row after which the client polls for a while
 BASE, CAP = 1.0, 30.0  # backoff between two connections
+PAUSE, LONGEST_PAUSE = 60.0, 3600.0  # backoff after TRIES failures
 KINDS = 20  # more kinds are not named in the filter
 OnJobEvent = Callable[[str, str, dict[str, Any]], None]  # job id, type, facts
 
@@ -66,10 +70,11 @@ class EventFeed:
         self._on_disconnected = on_disconnected
         self._kinds: set[str] = set()
         self._progress = False
-        self._failures = 0
+        self._failures = 0  # in a row
+        self._again_at = 0.0  # when to connect again
         self._task: asyncio.Task[None] | None = None
         self.connected = False
-        self.unusable = False
+        self.unusable = False  # the service has no events
 
     def follow(self, kind: str, *, progress: bool) -> None:
         """Follow jobs of this kind. Opens the stream, or opens it again if its filter does not cover the kind."""
@@ -101,27 +106,34 @@ class EventFeed:
             with suppress(asyncio.CancelledError):
                 await before
         while not self.unusable:
+            await self._timing.sleep(self._again_at - self._timing.now())
+            started = self._timing.now()
             try:
                 await self._follow()
-                self._failures += 1
             except ServiceError as error:
-                self._failures += 1
                 self.unusable = (
                     error.status < 500 and error.status != 429
                 )  # an older service has no events
             except (BideError, BadPoll, TimeoutError, OSError) as error:
                 log.debug("the event stream of %s was interrupted: %s", self._url, error)
-                self._failures += 1
             finally:
                 was, self.connected = self.connected, False
                 if was:
                     self._on_disconnected()
-            if self._failures >= TRIES:
-                self.unusable = True
-            if self.unusable:
-                log.info("no event stream from %s; jobs are polled", self._url)
-                return
-            await self._timing.sleep(backoff(self._failures, BASE, CAP, self._rng))
+            self._failed(lasted=self._timing.now() - started if was else 0.0)
+
+    def _failed(self, lasted: float) -> None:
+        """Decide when to connect again after a stream that has lasted this long."""
+        self._failures = 1 if lasted >= LASTING else self._failures + 1
+        beyond = self._failures - TRIES
+        if beyond < 0:
+            pause = backoff(self._failures, BASE, CAP, self._rng)
+        else:
+            longest = min(LONGEST_PAUSE, PAUSE * 2.0 ** min(beyond, 60))
+            pause = self._rng.uniform(longest / 2, longest)
+        self._again_at = self._timing.now() + pause
+        if self.unusable or beyond == 0:
+            log.info("no event stream from %s; jobs are polled", self._url)
 
     async def _follow(self) -> None:
         types = "status,deleted,progress" if self._progress else "status,deleted"
@@ -140,7 +152,6 @@ class EventFeed:
                         return
                     if not self.connected:
                         self.connected, limit = True, SILENCE
-                        self._failures = 0
                         self._on_connected()
                     for sent in decoder.feed(chunk):
                         self._handle(sent)
