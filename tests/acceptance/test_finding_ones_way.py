@@ -225,6 +225,8 @@ def test_every_operation_has_a_command_that_works(
     resources = Resources(service)
     refused = {}
     for name in sections:
+        if name == "connectWebSocket":  # curl speaks no WebSocket
+            continue
         shown = command(page, name)
         make = _MADE_FOR.get(name, Resources.named)
         if name not in _MADE_FOR and "JOB_ID" in shown:

@@ -36,7 +36,7 @@ BLOBS = options.address(
 @click.option(
     "--new-epoch",
     is_flag=True,
-    help="Begin a new epoch of the event log, so that all listeners start again.",
+    help="Number the events from a new beginning, so that all listeners start with a snapshot.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def migrate(data: Path, store: str | None, new_epoch: bool, as_json: bool) -> None:
@@ -72,7 +72,7 @@ def migrate(data: Path, store: str | None, new_epoch: bool, as_json: bool) -> No
     elif epoch is None:
         click.echo(f"{database.shown}: nothing to do")
     if epoch is not None:
-        click.echo(f"{database.shown}: the event log has the new epoch {epoch}")
+        click.echo(f"{database.shown}: the ids of events begin with {epoch} from now on")
 
 
 def _config(data: Path, store: str | None, blobs: str | None = None) -> Config:

@@ -162,13 +162,14 @@ def _operation(operation: HttpOperation, origin: str, base: str) -> str:
         f"<tr><td><code>{escape(p['name'])}</code></td><td>{p['in']}</td><td>{_prose(p['description'])}</td></tr>"
         for p in described.get("parameters", ())
     )
-    command = f"curl {operation.example}".replace("$BASE", origin)
+    command = f"curl {operation.example}".replace("$BASE", origin) if operation.example else ""
     return (
         f'<section id="{operation.name}"><h3><code><span class="method">{operation.method}</span>'
         f"{escape(operation.path)}</code></h3><p>{escape(operation.summary)}. "
         f"{_prose(described.get('description', ''))}</p>"
         + (f"<table>{rows}</table>" if rows else "")
-        + f"<pre>{escape(command)}</pre><table>{_responses(described, base)}</table></section>"
+        + (f"<pre>{escape(command)}</pre>" if command else "")
+        + f"<table>{_responses(described, base)}</table></section>"
     )
 
 
