@@ -119,8 +119,10 @@ def run(command: str, folder: Path) -> tuple[int, str]:
         capture_output=True,
         text=True,
         timeout=60,
-        check=True,
+        check=False,
     )
+    # 28: --max-time passed, which ends a connection that the server keeps open.
+    assert done.returncode in ((0, 28) if "--max-time" in command else (0,)), (command, done)
     output, _, status = done.stdout.rpartition("\n")
     return int(status), output
 
@@ -221,7 +223,7 @@ def test_every_operation_has_a_command_that_works(
     document = json.loads(ask(service, "GET", "/openapi.json")[2])
     listed = {one["operationId"] for path in document["paths"].values() for one in path.values()}
     sections = re.findall(r'<section id="(\w+)">', page)
-    assert listed | {"createFile", "patchFile", "headFile", "deleteFile"} <= set(sections)
+    assert listed | {"connectWebSocket"} == set(sections)
     resources = Resources(service)
     refused = {}
     for name in sections:
@@ -238,6 +240,6 @@ def test_every_operation_has_a_command_that_works(
         for placeholder, value in make(resources).items():
             shown = re.sub(rf"\b{placeholder}\b", value.replace("\\", "\\\\"), shown)
         status, output = run(shown, folder)
-        if not 200 <= status < 300:
+        if not (200 <= status < 300 or (name, status) == ("connectWebSocket", 101)):
             refused[name] = (shown, status, output)
     assert not refused

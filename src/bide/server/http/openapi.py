@@ -49,6 +49,13 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Job-Location": ("The URL of the job that the upload created.", {"type": "string"}),
     "Content-Disposition": ("The file name.", {"type": "string"}),
+    "Tus-Resumable": ("The version of tus.", {"const": "1.0.0"}),
+    "Tus-Version": ("The versions of tus that the service supports.", {"type": "string"}),
+    "Tus-Extension": ("The extensions of tus that the service supports.", {"type": "string"}),
+    "Tus-Max-Size": ("The largest upload in bytes.", {"type": "string", "pattern": "^[0-9]+$"}),
+    "Upload-Offset": ("The bytes that are on disk.", {"type": "string", "pattern": "^[0-9]+$"}),
+    "Upload-Expires": ("When an incomplete upload is removed.", {"type": "string"}),
+    "Repr-Digest": ("The SHA-256 of the file (RFC 9530).", {"type": "string"}),
 }
 _ABOUT = (
     "Long-running jobs over HTTP. Submit a job, then poll its status at the interval of `Retry-After`, or long-poll "

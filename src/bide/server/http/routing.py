@@ -57,7 +57,7 @@ class HttpOperation:
     parts: tuple[tuple[str, str], ...] = ()  # content types of the parts of a form, by name
     needs_body: bool = True
     description: str = ""
-    listed: bool = True  # False: part of a protocol with its own specification
+    listed: bool = True  # False: OpenAPI cannot describe it
     example: str = ""  # arguments of `curl`, with $BASE for the URL of the service
 
     @property

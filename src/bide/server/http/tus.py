@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -323,7 +322,7 @@ _PROBLEMS = (
 )
 _ABOUT = "According to tus 1.0 (https://tus.io/protocols/resumable-upload); every tus client works. "
 
-_OPERATIONS = [
+OPERATIONS = [
     HttpOperation(
         "OPTIONS",
         BASE_PATH,
@@ -455,5 +454,3 @@ _OPERATIONS = [
         example="-X DELETE $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",
     ),
 ]
-# Not in openapi.json: tus has its own specification.
-OPERATIONS = [replace(operation, listed=False) for operation in _OPERATIONS]

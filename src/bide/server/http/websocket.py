@@ -586,5 +586,8 @@ OPERATIONS = [
         responses=(ResponseSpec(101, "The connection is a WebSocket.", headers=("Upgrade",)),),
         problems=(UpgradeRequired, Unavailable),
         listed=False,
+        # The handshake. curl cannot exchange messages.
+        example="-i --max-time 1 $BASE/ws -H 'Connection: Upgrade' -H 'Upgrade: websocket' "
+        "-H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='",
     )
 ]
