@@ -15,7 +15,7 @@ from aiohttp import web
 from bide.core.clock import render_instant
 from bide.server.config import Config, HttpConfig, WebhookConfig
 from bide.server.webhooks import publisher as publishing
-from bide.server.webhooks.retry import DELAYS
+from bide.server.webhooks.retry import BREAKER_FAILURES, DELAYS
 from tests.integration.http.service import MAX_BODY, Service
 from tests.receiver import Receiver
 from tests.waiting import eventually
@@ -332,6 +332,36 @@ async def test_a_receiver_that_is_gone_disables_the_webhook(
     assert len(receiver.messages) == 1
 
 
+async def test_the_webhook_of_a_job_ends_when_its_receiver_is_gone(
+    service: Service, receiver: Receiver
+) -> None:
+    receiver.answer = lambda message: 410
+    secret = (await service.call("GET", "/webhooks/secret")).json()["secret"]
+    receiver.secrets.append(secret)
+    hook = {"url": receiver.url, "events": ["status"]}
+    first = await service.submit(webhook=hook)
+    second = await service.submit(webhook=hook)
+    await service.claims("echo")
+    await deliver(service)
+    await service.done()
+    await deliver(service)
+    assert receiver.statuses(first) == receiver.statuses(second) == ["PENDING"]
+    assert await service.store.records("pending_deliveries") == {}
+
+
+async def test_hosts_that_are_no_longer_used_are_forgotten(service: Service, receiver: Receiver) -> None:
+    receiver.answer = lambda message: 503
+    webhook = await create(service, receiver)
+    await service.done()
+    await deliver(service)
+    publisher = service.parts.webhooks.publisher
+    assert len(publisher._hosts) == 1
+    await service.call("DELETE", f"/webhooks/{webhook['id']}")
+    service.clock.advance(publishing.KEEP_HOST + 60)
+    await deliver(service)
+    assert publisher._hosts == {}
+
+
 async def test_retry_after_is_obeyed(service: Service, receiver: Receiver) -> None:
     await create(service, receiver)
     receiver.answer = lambda m: web.Response(status=429, headers={"retry-after": "900"})
@@ -364,7 +394,8 @@ async def test_a_receiver_that_hangs_delays_no_other(
         assert logged["attempts"][0]["error"] == "no response within 1 s"
         # The breaker admits one attempt at a time now.
         tried = len(hanging.messages)
-        assert tried <= publishing.PER_HOST
+        # Until it opens, a failed attempt makes place for another one.
+        assert tried < publishing.PER_HOST + BREAKER_FAILURES
         service.clock.advance(1.5)
         await deliver(service)
         assert len(hanging.messages) == tried + 1

@@ -72,6 +72,7 @@ CLEAN_PAGE = 500
 CLEAN_PAGES = 50  # most pages at a time, if there is much to remove
 KEEP_DELIVERIES = 7 * 86400.0  # seconds for which the log of deliveries is kept
 COALESCE = 0.005  # seconds from a commit to the read of its events, so that one read serves many commits
+KEEP_HOST = 3600.0  # seconds for which the failures of an unused host are remembered
 SAVE_POSITION = 5.0  # seconds after which a position is stored if no event matched
 RETRY_WRITE = 0.5  # seconds
 SKEW = 5.0  # seconds by which the times of events may differ from the order of their numbers
@@ -861,7 +862,10 @@ class Publisher:
                 health = _failing_since(first)
         outcomes = {"delivered": "delivered", "failed": "failed", "pending": "retried"}
         self.outcomes[outcomes[done.status]] += 1
-        changed = await self._store_outcome(done, health)
+        ends = outcome.status == GONE and endpoint.job_webhook is not None and delivery.replay is None
+        changed = await self._store_outcome(done, health, forget_job=ends)
+        if ends:  # the other deliveries of this job are given up
+            endpoint.job_webhook = None
         tenant = self._tenants.get(endpoint.tenant)
         if changed is not None and tenant is not None and changed.id in tenant.webhooks:
             tenant.webhooks[changed.id] = changed
@@ -870,9 +874,15 @@ class Publisher:
         return done
 
     async def _store_outcome(
-        self, delivery: Delivery, health: Callable[[Webhook], Webhook] | None
+        self,
+        delivery: Delivery,
+        health: Callable[[Webhook], Webhook] | None,
+        *,
+        forget_job: bool = False,
     ) -> Webhook | None:
-        """Store a delivery after an attempt, and the health of its webhook. Return the webhook if it has changed."""
+        """Store a delivery after an attempt, and the health of its webhook. Return the webhook if it has changed.
+        `forget_job`: remove the webhook of the job.
+        """
         name, text, tenant = delivery.name, text_of(delivery), delivery.tenant
 
         def change(tx: RecordAccess) -> Webhook | None:
@@ -881,6 +891,8 @@ class Publisher:
             else:
                 tx.put_text("pending_deliveries", name, None, tenant)
                 tx.put_text("deliveries", name, text, tenant)
+            if forget_job:
+                tx.put_text("job_webhooks", delivery.job_id, None, tenant)
             stored = None if health is None else tx.text("webhooks", delivery.webhook, tenant)
             if health is None or stored is None:
                 return None
@@ -1043,6 +1055,7 @@ class Publisher:
 
     async def _clean(self) -> None:
         """Remove the events of removed jobs that have been dispatched, and old deliveries."""
+        self._clean_hosts()
         for tenant in self._tenants.values():
             await self._save_late(tenant)
             await self._clean_removals(tenant)
@@ -1070,6 +1083,13 @@ class Publisher:
         if old:
             await self._write(change)
         return len(old)
+
+    def _clean_hosts(self) -> None:
+        """Forget hosts that have failed and are no longer used: jobs may name any number of them."""
+        oldest = self._store.now() - KEEP_HOST
+        for host in list(self._hosts.values()):
+            if not host.waiting and not host.active and host.breaker.failed_at < oldest:
+                del self._hosts[host.name]
 
     def _is_deleted(self, delivery: Delivery) -> bool:
         tenant = self._tenants.get(delivery.tenant)

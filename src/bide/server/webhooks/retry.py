@@ -35,6 +35,7 @@ class HostBreaker:
     def __init__(self) -> None:
         self.failures = 0
         self.until = 0.0  # admits one attempt after that
+        self.failed_at = 0.0  # the last time
         self._pauses = 0
 
     @property
@@ -49,6 +50,7 @@ class HostBreaker:
 
     def failed(self, now: float, retry_after: float | None = None) -> None:
         self.failures += 1
+        self.failed_at = now
         if self.open and now >= self.until:  # otherwise the attempt began before the breaker opened
             first, longest = BREAKER_PAUSE
             pause = min(longest, first * 2.0 ** min(self._pauses, 16))
