@@ -312,9 +312,7 @@ class JobSearch:
         last = "" if between is None else between[0]
         if between is not None:
             conditions.append(f"{column} < ?")
-        # The order names all columns, so that no other index has it.
-        names = ", ".join([*(name for name, _ in known), column])
-        sql = f"SELECT {column} FROM {table}{hint} WHERE {' AND '.join(conditions)} ORDER BY {names} LIMIT 1"
+        sql = f"SELECT {column} FROM {table}{hint} WHERE {' AND '.join(conditions)} ORDER BY {column} LIMIT 1"
         while rows := self._run(sql, [*values, last, *([] if between is None else [between[1]])]):
             last = rows[0][0]
             yield last
