@@ -385,7 +385,7 @@ def test_jobs_of_a_vendor_without_a_foreseeable_refusal() -> None:
     say([ended.map((job) => job.status), budget.requests, budget.refused]);
     """
     rules = Rules(requests=40, per=1, burst=5)
-    with Vendor(rules, takes=lambda rng: rng.uniform(0.5, 1.5)) as vendor:
+    with Vendor(rules, takes=lambda rng: rng.uniform(3, 4)) as vendor:
         ((statuses, requests, refused),) = run_node(script, vendor.url, *start(vendor, 12))
         assert statuses == ["COMPLETED"] * 12
         assert (refused, vendor.refused) == (0, 0)
@@ -400,7 +400,7 @@ def test_a_fixed_window_is_not_exceeded() -> None:
     say(budget.refused);
     """
     rules = Rules(kind="window", requests=8, per=1)
-    with Vendor(rules, takes=lambda rng: 1.2) as vendor:
+    with Vendor(rules, takes=lambda rng: 4.0) as vendor:
         assert run_node(script, vendor.url, *start(vendor, 3)) == [0]
         assert vendor.refused == 0
         assert vendor.requests >= 8
