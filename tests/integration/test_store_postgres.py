@@ -885,11 +885,12 @@ async def test_its_time_is_the_databases_whatever_this_machines_clock_says(
 # --- the schema, and the address
 
 
-async def test_of_many_that_start_at_once_one_migrates(url: str) -> None:
+async def test_of_many_that_start_at_once_one_applies_each_migration(url: str) -> None:
     server = PostgresServer(url)
     applied = await asyncio.gather(*(asyncio.to_thread(prepare, server) for _ in range(5)))
     everything = [number for number, _ in scripts("postgres")]
-    assert sorted(applied) == [[]] * 4 + [everything]
+    # Each migration once. Indexes are made outside of the lock's transaction, so another process may apply the next one.
+    assert sorted(number for numbers in applied for number in numbers) == everything
 
 
 async def test_a_failed_migration_leaves_nothing_behind(

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
 import httptools
@@ -34,9 +34,11 @@ from bide.server.config import HttpConfig
 from bide.server.http.request import STREAM, Headers, problem_response
 from bide.server.intake import new_trace_id
 from bide.service.httpd.deadlines import LINGER, SendDeadline
-from bide.service.httpd.handshake import Handshake, accept_key
 from bide.service.httpd.request_cycle import HIGH_WATER, RequestCycle, WriteBuffer, begin
-from bide.service.httpd.websocket import WebSocketConnection
+
+if TYPE_CHECKING:  # imported with the first handshake, so that a service starts without them
+    from bide.service.httpd.handshake import Handshake
+    from bide.service.httpd.websocket import WebSocketConnection
 
 log = logging.getLogger("bide.http")
 
@@ -323,6 +325,8 @@ class HttpConnection(asyncio.Protocol):
         if parser.should_upgrade():
             if self._method == "CONNECT":
                 raise MalformedRequest("CONNECT is not supported: this service is not a proxy")
+            from bide.service.httpd.handshake import Handshake, accept_key
+
             key = accept_key(self._method, self._version, headers) if self._responding is None else None
             if key is not None:
                 self._responding = self._handshake = Handshake(self, self._scope(), key)
@@ -442,6 +446,8 @@ class HttpConnection(asyncio.Protocol):
 
     def switch(self, early: bytes) -> WebSocketConnection:
         """Make the connection a WebSocket, after the response was written. `early`: its first bytes."""
+        from bide.service.httpd.websocket import WebSocketConnection
+
         shared, transport = self._shared, self._transport
         self.resume_reading()
         websocket = WebSocketConnection(shared, transport, self.write_paused)
