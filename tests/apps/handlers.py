@@ -337,6 +337,13 @@ def emits_twice_and_fails(ctx: Context) -> None:
 
 
 @app.job()
+def emits_often(ctx: Context) -> None:
+    for number in range(100):
+        ctx.emit(number)
+        time.sleep(0.004)
+
+
+@app.job()
 def emits_a_large_chunk(ctx: Context) -> None:
     ctx.emit("x" * 1_000_000)
 

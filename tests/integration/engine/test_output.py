@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from bide.core.jobs.record import Status
 from bide.testing.engine.harness import EngineHarness
 from tests.integration.engine.conftest import Open
@@ -28,6 +30,15 @@ async def test_the_limit_counts_the_output_of_earlier_attempts(opened: Open) -> 
     assert job.error is not None
     assert (job.attempt, job.error.code) == (2, "OUTPUT_LIMIT")
     assert await _output(harness, job.id) == [(1, 0), (1, 1)]
+
+
+async def test_the_output_of_all_jobs_costs_few_commits(opened: Open) -> None:
+    harness = await opened(workers=2)
+    jobs = await asyncio.gather(*(harness.run("emits_often") for _ in range(2)))
+    events = [e for job in jobs for e in await harness.events(job.id) if e.type == "output"]
+    assert len(events) == 200
+    commits = sorted({event.at for event in events})  # a commit has one time
+    assert len(commits) <= 20 * (commits[-1] - commits[0]) + 2 + len(jobs)  # an end is a commit, too
 
 
 async def test_a_chunk_that_is_too_large_is_rejected(opened: Open) -> None:

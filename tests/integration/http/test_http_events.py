@@ -194,6 +194,29 @@ async def test_a_cursor_that_cannot_be_continued_gets_a_reset(
         assert (event["type"], event["job"], found["next"]) == ("reset", reset.data, page["next"])
 
 
+async def test_a_cursor_that_is_too_old_gets_a_reset(
+    service: Service, client: aiohttp.ClientSession
+) -> None:
+    kept, first, second = [await service.submit() for _ in range(3)]
+    old = (await service.call("GET", "/events")).json()["next"]
+    for job_id in (first, second):
+        await service.store.delete(job_id)
+    here = (await service.call("GET", "/events")).json()["next"]
+    service.clock.advance(service.config.upkeep.tombstones + 1)
+    await service.store.purge(tombstones=service.config.upkeep.tombstones, keys=1.0)
+    for cursor, event in ((old, "reset"), (here, "status")):
+        async with (
+            client.get(f"/events?after={cursor}", headers=SSE) as answer,
+            aclosing(listen(answer)) as stream,
+        ):
+            if event == "status":
+                await service.claim()
+            assert (await anext(stream)).event == event
+    # Of a job, all events are there for as long as the job.
+    page = (await service.call("GET", f"/jobs/{kept}/events?after={old}")).json()
+    assert [e["type"] for e in page["events"]] == ["status"]
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "1", "a-", "a-01", "-1", "A-1", "a-1 ", "é-1"])
 async def test_a_malformed_cursor_is_refused(service: Service, cursor: str) -> None:
     job_id = await service.submit()
