@@ -44,9 +44,9 @@ def measure(folder: Path, rounds: int) -> list[Line]:
             samples,
             "processing",
             "bare longer",
-            0.6,
+            1.3,
         ),
-        _line("GET /jobs/{id}, 304 : bare Starlette", samples, "304", "bare", 0.7),
+        _line("GET /jobs/{id}, 304 : bare Starlette", samples, "304", "bare", 1.3),
     ]
 
 
