@@ -1,4 +1,7 @@
-"""kill -9 of children and of the whole service while jobs run: each acknowledged job ends once."""
+"""kill -9 of children and of the whole service while jobs run: each acknowledged job ends once.
+
+It imports bench, because it runs a small trial of `python -m bench.chaos`, and tests how that judges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Callers that are slow, gone, or talk nonsense, against a service in its own process."""
+"""Callers that are slow, gone, or talk nonsense, against a service in its own process.
+
+It imports bench, because it runs a small trial of `python -m bench.chaos --only http`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`bide serve --store postgresql://…`, with several replicas on one database, during failures of the database."""
+"""`bide serve --store postgresql://…`, with several replicas on one database, during failures of the database.
+
+It imports bench, because it runs a small trial of `python -m bench.scale`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """PostgreSQL, a broker, two replicas and two workers, with faults of all of them: each acknowledged job ends, once.
 
-The larger version is `python -m bench.chaos --only scale`.
+It imports bench, because it runs small trials of `python -m bench.chaos --only scale`, and tests how that judges.
 """
 
 from __future__ import annotations
