@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bide import AsyncClient, Client
 from bide.client.uploads.upload_session import DIRECT, Pace
 from bide.core.errors import ServiceError, UploadFailed
 from tests.acceptance.cutter import Cutter
+from tests.apps.files import DOCX, XLSX
 from tests.servers.service import ServiceProcess
 
 MB = 1024 * 1024
@@ -210,6 +212,30 @@ async def test_a_file_of_the_wrong_type_is_refused_by_its_first_bytes(
         with pytest.raises(ServiceError) as raised:
             await client.submit("picture", file=film)
     assert raised.value.code == "wrong-content"
+
+
+def office(path: Path, main: str) -> Path:
+    """A zip file with the entries of an office document, in the order in which Office writes them."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in ("[Content_Types].xml", "_rels/.rels", main, "docProps/core.xml"):
+            file.writestr(name, f"<?xml version='1.0'?><part>{name}</part>")
+    return path
+
+
+async def test_office_documents_are_told_apart_inside_of_zip(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    # The names and declared types do not say what the files are.
+    sheet = office(tmp_path / "grades.bin", "xl/workbook.xml")
+    letter = office(tmp_path / "letter.bin", "word/document.xml")
+    async with AsyncClient(service.url) as client:
+        for kind, file in (("sheet", sheet), ("letter", letter)):
+            job = await client.submit(kind, file=file)
+            assert (await job.result(timeout=PATIENCE))["read"] == sha256(file)
+        for kind, file, shown in (("sheet", letter, DOCX), ("letter", sheet, XLSX)):
+            with pytest.raises(ServiceError, match=f"its first bytes show {shown}") as raised:
+                await client.submit(kind, file=file)
+            assert raised.value.code == "wrong-content"
 
 
 async def test_a_file_that_changes_meanwhile_leaves_nothing_at_the_service(

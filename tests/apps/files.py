@@ -9,6 +9,8 @@ from bide import App, Context, File
 from bide.server.registry import Accepts
 
 app = App()
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 def seen(file: File) -> dict[str, Any]:
@@ -39,6 +41,16 @@ def read(ctx: Context, pages: list[File]) -> list[dict[str, Any]]:
 @app.job()
 def picture(ctx: Context, source: Annotated[File, Accepts("image/*")]) -> str:
     return source.name
+
+
+@app.job()
+def sheet(ctx: Context, source: Annotated[File, Accepts(XLSX)]) -> dict[str, Any]:
+    return seen(source)
+
+
+@app.job()
+def letter(ctx: Context, source: Annotated[File, Accepts(DOCX)]) -> dict[str, Any]:
+    return seen(source)
 
 
 @app.job()
