@@ -13,7 +13,6 @@ import pytest
 from bide.client.blocking import BlockingJob, Client
 from tests.servers.service import ServiceProcess
 from tests.terminal import BIDE, Terminal
-from tests.waiting import until
 
 PATIENCE = 60.0
 TASKS = """
@@ -71,6 +70,10 @@ def test_the_log_of_a_job_is_followed_to_its_end(service: ServiceProcess, tmp_pa
     with Terminal(tmp_path, "log", job_id, "--follow", env={"BIDE_URL": service.url}) as terminal:
         terminal.until(f"1  INFO      tasks: reading {empty}")
         assert terminal.process.poll() is None
+        look, read = service.ask("GET", f"/jobs/{job_id}")["steps"]
+        assert (look["name"], look["status"]) == ("look", "DONE")
+        assert look["startedAt"] <= look["finishedAt"] <= read["startedAt"]
+        assert (read["name"], read["status"], read["finishedAt"]) == ("read", "PROCESSING", None)
         empty.touch()
         assert terminal.wait() == 0
         shown = terminal.lines()
@@ -104,7 +107,9 @@ def test_a_job_that_is_overdue_is_seen_in_the_list(service: ServiceProcess, tmp_
         jobs = client.submit_many([{"kind": "wait"}] * 10)
         client.wait_all([job for job in jobs if isinstance(job, BlockingJob)], timeout=PATIENCE)
         job = client.submit("wait", {"path": str(go)})
-        until(lambda: job.status().overdue, timeout=PATIENCE)
+        marked = next(e for e in client.events(job) if e.type == "status" and e.job.get("overdue"))
+        assert (marked.job_id, marked.job["status"]) == (job.id, "PROCESSING")
+        assert job.status().overdue
         (line,) = client.log(job.id)
         assert "longer than 3 times the 99th percentile of 'wait'" in line["message"]
         listed = bide(service, "list", "--status", "PROCESSING").splitlines()[1]
