@@ -117,6 +117,14 @@ from bide.server.config import is_loopback
     envvar="BIDE_TRUSTED_PROXIES",
 )
 @click.option(
+    "--ui",
+    envvar="BIDE_UI",
+    default="on",
+    show_default=True,
+    type=click.Choice(["on", "read-only", "off"]),
+    help="The dashboard at /: with all actions, without actions, or none.",
+)
+@click.option(
     "--allow-unknown-queues",
     envvar="BIDE_ALLOW_UNKNOWN_QUEUES",
     is_flag=True,
@@ -157,6 +165,7 @@ def serve(
     trusted_hosts: tuple[str, ...],
     root_path: str,
     trusted_proxies: tuple[str, ...],
+    ui: str,
     allow_unknown_queues: bool,
     webhooks_allow_private: bool,
     insecure: bool,
@@ -221,6 +230,7 @@ def serve(
             root_path=root_path,
             trusted_proxies=trusted_proxies,
             origins=origins,
+            ui=ui,
         ),
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),

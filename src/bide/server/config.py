@@ -79,6 +79,7 @@ class HttpConfig:
     trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-Prefix, -Proto and -Host count
     # Whose pages may use this service in a browser, such as https://example.org.
     origins: tuple[str, ...] = ()
+    ui: str = "on"  # the dashboard at /: "on", "read-only" (without actions) or "off"
     max_body: int = 1024 * 1024
     max_batch: int = 1000
     max_head: int = 32 * 1024  # bytes of request line and headers

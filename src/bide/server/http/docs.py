@@ -1,5 +1,5 @@
-"""The interface describes itself: GET / has the name, the version and links, GET /openapi.json is the OpenAPI document, and
-GET /docs is a page.
+"""The interface describes itself: GET / has the name, the version and links, or the dashboard if a browser asks,
+GET /openapi.json is the OpenAPI document, and GET /docs is a page.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from bide.core.wire.http import encode
-from bide.server.http.html import escape, html_response
+from bide.server.http import ui
+from bide.server.http.html import escape, html_response, wants_html
 from bide.server.http.openapi import describe, document
 from bide.server.http.problems import ALL
 from bide.server.http.request import HttpRequest, Response, json_response, object_response
@@ -37,8 +38,10 @@ class ServiceInfo(msgspec.Struct):
 async def root(request: HttpRequest) -> Response:
     from importlib.metadata import version  # slow to import
 
+    if request.components.config.http.ui != "off" and wants_html(request.header(b"accept")):
+        return ui.dashboard(request, version("bide"))
     links = {path[1:].removesuffix(".json"): request.base + path for path in LINKS}
-    return object_response(ServiceInfo("bide", version("bide"), links))
+    return object_response(ServiceInfo("bide", version("bide"), links), (b"vary", b"Accept"))
 
 
 def operations(others: Sequence[HttpOperation], registry: Registry) -> list[HttpOperation]:
@@ -68,9 +71,13 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
             "/",
             root,
             "getService",
-            "Get the name and the version of the service, and links",
+            "Get the name and the version of the service, and links; browsers get the dashboard",
             "docs",
-            responses=(ResponseSpec(200, "The service.", ServiceInfo),),
+            responses=(
+                ResponseSpec(
+                    200, "The service.", ServiceInfo, content_types=("application/json", "text/html")
+                ),
+            ),
             example="$BASE/",
         ),
         HttpOperation(

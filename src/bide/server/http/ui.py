@@ -1,8 +1,10 @@
-"""GET /ui/{file}: the static files of the package folder `ui`: bide.js, its types, and the dashboard.
+"""GET /ui/{file}: the static files of the package folder `ui`: bide.js, its types, and the dashboard; and the page that
+GET / sends to a browser.
 
 1. Only files that are in the folder at the first request are served, by their exact names. The path is never used as a
    path of the file system.
 2. A browser asks again at each use (`no-cache`) and gets 304, so that all files are of the same version after an upgrade.
+3. The page may load and call only its own service (Content-Security-Policy), and has no inline script or style.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 from functools import cache
+from html import escape
 from importlib.resources import files
 
 import msgspec
 
 from bide.core.errors import NotFound
 from bide.core.wire.http import etag_matches
-from bide.server.http.request import Headers, HttpRequest, Response
+from bide.server.http.request import Headers, HttpRequest, Response, text_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import IF_NONE_MATCH
 
@@ -26,12 +29,15 @@ CONTENT_TYPES = {
     ".d.ts": "text/plain; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".woff2": "font/woff2",
 }
-_COMPRESSED = (".d.ts", ".js", ".css", ".html", ".svg")
+_COMPRESSED = (".d.ts", ".js", ".css", ".svg")
+
+_POLICY = (
+    b"default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 class StaticFile(msgspec.Struct, frozen=True):
@@ -82,6 +88,31 @@ async def serve(request: HttpRequest) -> Response:
     headers.append((b"content-type", file.content_type.encode()))
     headers.append((b"content-length", b"%d" % len(body)))
     return Response(200, headers, body)
+
+
+@cache
+def _template() -> str:
+    return files("bide").joinpath("ui", "index.html").read_text("utf-8")
+
+
+def dashboard(request: HttpRequest, version: str) -> Response:
+    """Return the page of the dashboard. Its files are under the path where the service is mounted."""
+    page = _template()
+    for name, value in (
+        ("$BASE", request.base),
+        ("$VERSION", version),
+        ("$MODE", request.components.config.http.ui),
+    ):
+        page = page.replace(name, escape(value))
+    return text_response(
+        "text/html; charset=utf-8",
+        page.encode(),
+        (b"content-security-policy", _POLICY),
+        (b"cache-control", b"no-cache"),
+        (b"vary", b"Accept"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+    )
 
 
 def _takes_gzip(accepted: str | None) -> bool:

@@ -1,0 +1,73 @@
+// Queues: backlog, oldest age, running jobs; pause and resume.
+
+import { announce, button, confirm, h, icon, keyed, meter, name, panel, setText, toast, toastError } from "./dom.js";
+import * as f from "./format.js";
+
+// A table of queues, which the overview has, too. `changed` is called after an action.
+export function queueTable({ readOnly, client }, changed) {
+  const body = h("tbody");
+  const table = h("table", { class: "queues" }, h("thead", null, h("tr", null,
+    h("th", { scope: "col" }, "Queue"), h("th", { scope: "col", class: "number" }, "Waiting"), h("th", { scope: "col", class: "number" }, "Oldest"),
+    h("th", { scope: "col", class: "number scheduled" }, "Scheduled"), h("th", { scope: "col", class: "number" }, "Running / slots"), h("th", { scope: "col", class: "use" }, h("span", { class: "sr" }, "In use")),
+    h("th", { scope: "col" }, "State"), !readOnly && h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")))), body);
+
+  async function act(queue, verb) {
+    if (verb === "pause") {
+      const sure = await confirm(`Pause ${queue.name}?`, `The service starts no more jobs of this queue until it is resumed, also after a restart. ${queue.running} running jobs continue.`, { yes: "Pause", no: "Keep it running" });
+      if (!sure) return;
+    }
+    try {
+      await client.json("POST", `/queues/${encodeURIComponent(queue.name)}/${verb}`, { retryFor: 0 });
+      toast(verb === "pause" ? `Queue ${queue.name} is paused` : `Queue ${queue.name} runs again`);
+      announce(`${queue.name}: ${verb}d`);
+      changed();
+    } catch (error) {
+      toastError(error);
+    }
+  }
+
+  function create(queue) {
+    const link = (status) => `#/jobs?${new URLSearchParams({ queue: queue.name, ...(status && { status }) })}`;
+    const cells = { waiting: h("a", { href: link("PENDING") }), oldest: h("span"), scheduled: h("span"), running: h("a", { href: link("PROCESSING") }), use: h("td", { class: "use" }), state: h("td"), action: h("td", { class: "action" }) };
+    const row = h("tr", null, h("th", { scope: "row" }, h("a", { href: link() }, name(queue.name))), h("td", { class: "number", data: { label: "waiting" } }, cells.waiting), h("td", { class: "number", data: { label: "oldest" } }, cells.oldest),
+      h("td", { class: "number scheduled", data: { label: "scheduled" } }, cells.scheduled), h("td", { class: "number", data: { label: "running" } }, cells.running), cells.use, cells.state, !readOnly && cells.action);
+    return Object.assign(row, { parts: cells });
+  }
+
+  function update({ parts: cells }, queue) {
+    setText(cells.waiting, f.count(queue.backlog));
+    setText(cells.oldest, queue.oldestAge == null ? f.NONE : f.age(queue.oldestAge));
+    setText(cells.scheduled, f.count(queue.scheduled));
+    setText(cells.running, queue.concurrency ? `${f.count(queue.running)} / ${queue.concurrency}` : f.count(queue.running));
+    cells.use.replaceChildren(...(queue.concurrency ? [meter(queue.running / queue.concurrency)] : []));
+    const state = queue.paused ? "paused" : queue.served ? "serving" : "unserved";
+    if (cells.shown === state) return;
+    cells.shown = state;
+    cells.state.replaceChildren(h("span", { class: `state ${state}` }, state === "paused" && icon("pause"), state === "unserved" && icon("warning"),
+      { paused: "Paused", serving: "Serving", unserved: "No worker" }[state]));
+    if (readOnly) return;
+    const verb = queue.paused ? "resume" : "pause";
+    cells.action.replaceChildren(button(queue.paused ? "Resume" : "Pause", { icon: queue.paused ? "play" : "pause", kind: "small", "aria-label": `${queue.paused ? "Resume" : "Pause"} ${queue.name}`,
+      onclick: () => act({ ...queue, running: Number.parseInt(cells.running.textContent.replace(/,/g, ""), 10) || 0 }, verb) }));
+  }
+
+  return Object.assign(h("div", { class: "scroller" }, table), { show: (queues) => keyed(body, queues, (queue) => queue.name, create, update) });
+}
+
+export function show(page) {
+  page.title("Queues");
+  const reader = { now: () => {} };
+  const table = queueTable(page, () => reader.now());
+  const box = panel("All queues");
+  const quiet = h("p", { class: "quiet", hidden: true }, "There is no queue. A kind makes its queue: register a handler with @app.job(queue=…).");
+  box.body.append(table, quiet);
+  page.view.append(h("header", { class: "head" }, h("h1", null, "Queues")), box);
+  Object.assign(reader, page.refresh(async () => {
+    const { queues } = await page.get("/queues");
+    table.show(queues);
+    table.hidden = !queues.length;
+    quiet.hidden = queues.length > 0;
+    setText(box.noteElement, queues.length);
+  }, 5));
+  page.onEnd(page.live.listen(() => reader.soon()));
+}

@@ -1,0 +1,318 @@
+"""The dashboard in Chromium: every page, live, with the keyboard, with hostile data, and without barriers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.acceptance.test_upload_clients import FLAGS, need, need_package
+from tests.servers.service import ServiceProcess
+from tests.waiting import until
+
+HOSTILE = (
+    '<img src=x onerror="window.hit=1"><script>window.hit=2</script>\u202efdp.exe javascript:alert(1)'
+)
+WAIT = 20_000
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    process = ServiceProcess(tmp_path_factory.mktemp("service"), "tests.apps.dashboard:app", workers=4)
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=need("chromium"), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, service: ServiceProcess) -> Iterator[Any]:
+    """A tab; an error in a script, a broken policy or a request to another host fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, timezone_id="Europe/Berlin")
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
+    page.on("request", lambda sent: None if sent.url.startswith(service.url) else wrong.append(sent.url))
+    yield page
+    hit = page.evaluate("window.hit")
+    context.close()
+    assert wrong == [] and hit is None
+
+
+def submit(service: ServiceProcess, kind: str, input: dict[str, Any], **more: Any) -> str:
+    job: str = service.ask("POST", "/jobs", {"kind": kind, "input": input, **more})["jobId"]
+    return job
+
+
+def ended(service: ServiceProcess, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = service.ask("GET", f"/jobs/{job}", headers={"Prefer": "wait=30"})
+    return found
+
+
+def show(page: Any, service: ServiceProcess, place: str = "#/") -> None:
+    page.goto(f"{service.url}/{place}")
+    page.wait_for_selector("main h1")
+
+
+def test_before_the_first_job_the_overview_says_what_to_do(page: Any, service: ServiceProcess) -> None:
+    show(page, service)
+    page.wait_for_selector("text=No jobs yet")
+    assert "curl" in page.inner_text(".command pre")
+    submit(service, "export", {"table": "customers"})
+    page.wait_for_selector("text=In progress")  # without a reload
+
+
+def test_a_running_job_moves_and_ends_while_it_is_watched(
+    page: Any, service: ServiceProcess, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    show(page, service)
+    job = submit(service, "until_there", {"path": str(go)}, labels={"name": "film.mov"})
+    row = page.wait_for_selector(f'.running a[href="#/jobs/{job}"]')
+    page.wait_for_function("document.querySelector('.connection').textContent.startsWith('Live')")
+    page.wait_for_selector(f'.running a[href="#/jobs/{job}"] [aria-valuenow="60"]')
+    row.click()
+    page.wait_for_selector(".badge.s-PROCESSING")
+    go.touch()
+    page.wait_for_selector(".badge.s-DONE")
+    assert page.inner_text("h1") == "film.mov"
+    assert page.inner_text("#announcer") == "The job is Done"
+    assert "there" in page.inner_text("section:has(h2:text-is('Result'))")
+
+
+def test_filters_are_in_the_address_and_survive_a_reload(page: Any, service: ServiceProcess) -> None:
+    wanted = submit(service, "ocr", {"document": "a.pdf", "fail": "OCR_TIMEOUT"}, labels={"team": "ops"})
+    other = submit(service, "ocr", {"document": "b.pdf"}, labels={"team": "legal"})
+    assert ended(service, wanted)["status"] == "ERROR" and ended(service, other)["status"] == "DONE"
+    show(page, service, "#/jobs")
+    page.wait_for_selector(f'tr[data-id="{other}"]')
+    page.select_option("select[aria-label='Filter by status']", "ERROR")
+    page.wait_for_selector(f'tr[data-id="{other}"]', state="detached")
+    page.keyboard.press("/")
+    page.keyboard.type("label.team:ops")
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.hash.includes('q=label.team')")
+    assert "OCR_TIMEOUT" in page.inner_text(f'tr[data-id="{wanted}"]')
+    page.reload()
+    page.wait_for_selector(f'tr[data-id="{wanted}"]')
+    assert page.input_value("#q") == "label.team:ops"
+    assert "Error" in page.inner_text(".chip.set")
+    page.fill("#q", "nonsense:1")
+    page.press("#q", "Enter")
+    assert "nonsense" in page.wait_for_selector(".invalid-note:visible").inner_text()
+
+
+def test_the_keyboard_reaches_everything(page: Any, service: ServiceProcess) -> None:
+    jobs = [submit(service, "export", {"table": str(number)}) for number in range(3)]
+    ended(service, jobs[-1])
+    show(page, service)
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_selector(f'tr[data-id="{jobs[0]}"]')
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    second = page.evaluate("document.activeElement.dataset.id")
+    assert second == page.evaluate("document.querySelectorAll('tr[data-id]')[1].dataset.id")
+    page.keyboard.press("Enter")
+    page.wait_for_function(f"location.hash === '#/jobs/{second}'")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open] >> text=Keyboard")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_selector("h1:text-is('Queues')")
+
+
+def test_a_failed_job_shows_its_traceback_and_runs_again(page: Any, service: ServiceProcess) -> None:
+    job = submit(service, "ocr", {"document": "a.pdf", "fail": "bug", "token": "sesame-open"})
+    assert ended(service, job)["status"] == "ERROR"
+    show(page, service, f"#/jobs/{job}")
+    page.wait_for_selector(".traceback .final")
+    assert page.inner_text(".traceback .final").startswith("ValueError: page 20 has no text")
+    assert page.locator(".timeline li").count() >= 4  # pending, then attempts and retries
+    assert page.locator("section:has(h2:text-is('Attempts')) li").count() == 3
+    assert "hidden (secret)" in page.inner_text(".json") and "sesame" not in page.content()
+    page.click("button:has-text('Retry')")
+    page.click("dialog button:has-text('Retry')")
+    page.wait_for_selector(".toast >> text=The job runs again")
+    until(lambda: len(service.ask("GET", f"/jobs/{job}?include=attempts")["attempts"]) >= 4)
+    page.wait_for_selector(".badge.s-ERROR")
+
+
+def test_a_running_job_is_cancelled(page: Any, service: ServiceProcess, tmp_path: Path) -> None:
+    job = submit(service, "until_there", {"path": str(tmp_path / "never")})
+    show(page, service, f"#/jobs/{job}")
+    page.wait_for_selector(".badge.s-PROCESSING")
+    page.keyboard.press("c")
+    page.wait_for_selector("dialog[open]")
+    assert page.evaluate("document.activeElement.textContent") == "Keep it running"  # the safe one
+    page.click("dialog button:has-text('Cancel the job')")
+    page.wait_for_selector(".badge.s-CANCELLED")
+
+
+def test_a_queue_is_paused_and_resumed(page: Any, service: ServiceProcess) -> None:
+    show(page, service, "#/queues")
+    page.click("button[aria-label='Pause gpu']")
+    page.click("dialog button:has-text('Pause')")
+    page.click("button[aria-label='Resume gpu']")
+    page.wait_for_selector("button[aria-label='Pause gpu']")
+    assert not any(queue["paused"] for queue in service.ask("GET", "/queues")["queues"])
+
+
+def test_a_form_submits_a_job_and_names_what_is_wrong(page: Any, service: ServiceProcess) -> None:
+    show(page, service, "#/submit?kind=transcode")
+    page.fill("label:has-text('source') + input", "s3://raw/a.mov")
+    page.fill("label:has-text('seconds') + input", "")
+    page.select_option("select[aria-label='height']", label="1080")
+    page.click("summary:text-is('Queue, priority, labels')")
+    page.fill("label:has-text('queue') + input", "no-such-queue")
+    page.click("button:has-text('Submit job')")
+    page.wait_for_selector("form > .invalid-note:not(:empty)")
+    page.fill("label:has-text('queue') + input", "")
+    page.click("button:has-text('Submit job')")
+    page.wait_for_selector(".badge.s-DONE")
+    assert '"height": 1080' in page.inner_text("section:has(h2:text-is('Input'))")
+    page.click("text=Run again with edited input")
+    page.wait_for_selector("form")
+    assert page.input_value("label:has-text('source') + input") == "s3://raw/a.mov"
+
+
+def test_a_dropped_file_becomes_a_job(page: Any, service: ServiceProcess, tmp_path: Path) -> None:
+    source = tmp_path / "film.bin"
+    source.write_bytes(b"x" * 300_000)
+    show(page, service, "#/submit?kind=measure")
+    page.set_input_files("input[type=file]", str(source))
+    page.click("button:has-text('Submit job')")
+    page.wait_for_selector(".badge.s-DONE")
+    assert "300000" in page.inner_text("section:has(h2:text-is('Result'))")
+
+
+def test_hostile_data_is_shown_as_text(page: Any, service: ServiceProcess) -> None:
+    labels = {"name": HOSTILE, "team": HOSTILE}
+    job = submit(service, "ocr", {"document": HOSTILE, "fail": HOSTILE, "pages": 1}, labels=labels)
+    done = ended(service, job)
+    long = submit(service, "ocr", {"document": "x" * 900_000}, labels={"name": "y" * 255})
+    ended(service, long)
+    for place in (
+        "#/",
+        "#/jobs",
+        f"#/jobs?label={quote('team:' + HOSTILE)}",
+        f"#/jobs/{long}",
+        f"#/jobs/{job}",
+    ):
+        show(page, service, place)
+        page.wait_for_timeout(300)  # for a handler that must not run
+        assert page.evaluate("window.hit") is None
+        assert page.locator("main img, main script, main a[href^=javascript]").count() == 0
+    page.wait_for_selector(".error-panel:visible")
+    assert page.inner_text("h1") == HOSTILE
+    assert page.inner_text(".error-panel .code-name") == done["error"]["code"]
+
+
+def test_downloads_do_not_run_in_the_origin_of_the_dashboard(page: Any, service: ServiceProcess) -> None:
+    job = submit(service, "transcode", {"source": "a"})
+    ended(service, job)
+    show(page, service, f"#/jobs/{job}")
+    with page.expect_download() as waiting:
+        page.click("a:has-text('Download')")
+    assert waiting.value.suggested_filename == "poster.txt"
+    headers = page.request.get(f"{service.url}/jobs/{job}/files/poster.txt").headers
+    assert headers["content-disposition"].startswith("attachment")
+    assert (
+        headers["x-content-type-options"] == "nosniff"
+        and "sandbox" in headers["content-security-policy"]
+    )
+
+
+def test_the_page_reconnects_after_a_restart(page: Any, service: ServiceProcess) -> None:
+    show(page, service)
+    page.wait_for_selector("html[data-connection=live]")
+    service.kill(alone=False)
+    page.wait_for_selector("html[data-connection=reconnecting]")
+    assert page.inner_text("h1") == "Overview"  # what was there stays
+    service.start()
+    page.wait_for_selector("html[data-connection=live]")
+
+
+def test_no_page_has_barriers(page: Any, service: ServiceProcess) -> None:
+    """axe-core finds nothing serious, in both themes, and nothing is wider than a phone."""
+    axe = (need_package("axe-core") / "axe.min.js").read_text()
+    failed = submit(service, "ocr", {"document": "a", "fail": "bug"})
+    done = submit(service, "transcode", {"source": "a"})
+    ended(service, failed)
+    ended(service, done)
+    places = ("#/", "#/jobs", "#/jobs?q=label.a:b", f"#/jobs/{failed}", f"#/jobs/{done}")
+    found = {}
+    page.emulate_media(reduced_motion="reduce")  # colours change at once
+    for place in (
+        *places,
+        "#/queues",
+        "#/workers",
+        "#/webhooks",
+        "#/submit?kind=transcode",
+        "#/submit?kind=measure",
+    ):
+        page.set_viewport_size({"width": 1400, "height": 900})
+        show(page, service, place)
+        page.wait_for_load_state("networkidle")
+        page.evaluate(axe)
+        for theme in ("light", "dark"):
+            page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+            said = page.evaluate("axe.run({resultTypes: ['violations']})")
+            for one in said["violations"]:
+                if one["impact"] in ("serious", "critical"):
+                    found[place, theme, one["id"]] = [node["html"][:200] for node in one["nodes"]][:3]
+        page.set_viewport_size({"width": 390, "height": 844})
+        wider = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        if wider > 0:
+            found[place, "phone", "overflow"] = [str(wider)]
+    assert not found, json.dumps({" ".join(key): value for key, value in found.items()}, indent=1)
+
+
+def test_the_theme_is_kept(page: Any, service: ServiceProcess) -> None:
+    show(page, service)
+    for word in ("Light", "Dark"):
+        page.click("button[title='Change the theme']")
+        page.wait_for_selector(f"text={word} theme")
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(12, 14, 17)"
+
+
+def test_a_read_only_dashboard_has_no_actions(browser: Any, tmp_path: Path) -> None:
+    process = ServiceProcess(
+        tmp_path, "tests.apps.dashboard:app", workers=2, options=("--ui", "read-only")
+    )
+    process.start()
+    try:
+        job = submit(process, "ocr", {"document": "a", "fail": "NO"})
+        ended(process, job)
+        page = browser.new_page()
+        for place in ("#/", f"#/jobs/{job}", "#/queues", "#/submit"):
+            show(page, process, place)
+            page.wait_for_load_state("networkidle")
+            assert "Read-only" in page.inner_text("nav")
+            for word in ("Submit job", "Retry", "Pause", "Run again"):
+                assert page.locator(f"main :is(button, a):has-text('{word}')").count() == 0, (
+                    place,
+                    word,
+                )
+        page.close()
+    finally:
+        process.stop()
