@@ -13,7 +13,7 @@ BideError
 │   ├── WrongOffset               409   ├── MisdirectedUpload  421   ├── WrongContent        422
 │   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
 │   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
-│   ├── FinalUpload               403
+│   ├── FinalUpload               403   ├── NotConfirmed       409
 │   ├── QueryTimeout              503
 │   └── StorageUnavailable        503
 ├── JobError               raised by a handler, with a code
@@ -269,6 +269,14 @@ class Conflict(Problem):
     code, status, title = "conflict", 409, "Conflict with the job's status"
     meaning = "The status of the job does not allow this, for example a cancel after its end."
     remedy = "Read the status of the job; `detail` says which statuses allow it."
+
+
+class NotConfirmed(Problem):
+    code, status, title = "not-confirmed", 409, "The number of jobs is not confirmed"
+    meaning = "A bulk action that deletes jobs needs `confirm`, the number of jobs that match. It is missing or differs."
+    remedy = (
+        "Send the request with `dryRun`, check the `count` of the response, and send it as `confirm`."
+    )
 
 
 class NoResult(Problem):

@@ -28,6 +28,10 @@ if typing.TYPE_CHECKING:
 
 DEFAULT_QUEUE = "default"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+RESERVED = "bide."  # the kinds that begin with it are the service's own
+BULK = "bide.bulk"
+SERVICE_KINDS = frozenset({BULK})
+SERVICE_QUEUE = "bide"  # the queue of the service's own kinds
 _INPUT_PATH = re.compile(rf"input(\.[^.\s\":\\]+){{1,{MAX_PARTS}}}")
 _HIDDEN_INPUT = b'"%s"' % HIDDEN.encode()
 TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/(\*|[\w.+-]{1,100})", re.ASCII)
@@ -139,6 +143,11 @@ class TypeCollector(typing.Protocol):
     def accepts(self, ref: FileRef, types: tuple[str, ...]) -> None: ...
 
 
+def is_reserved(kind: str) -> bool:
+    """Whether the kind is one of the service itself, which an app can neither declare nor submit."""
+    return kind.startswith(RESERVED)
+
+
 class Options(TypedDict, total=False):
     """The options of `@app.job(...)`, with their defaults."""
 
@@ -201,6 +210,10 @@ class Kind:
                     f"{what} {name!r} is not allowed: use at most 100 letters, digits, '_', '.' and '-', and begin with "
                     "a letter or digit"
                 )
+        if is_reserved(self.name):
+            raise SetupError(
+                f"kind {self.name!r} is not allowed: names that begin with {RESERVED!r} are reserved for the service"
+            )
         if self.policy.retries < 0:
             raise SetupError(f"kind {self.name}: retries={self.policy.retries} is less than 0")
         if not 1 <= self.policy.max_losses <= MOST_LOSSES:
@@ -431,14 +444,32 @@ class Registry:
         self.worker_start_hooks.append(fn)
         return fn
 
+    def knows(self, name: str) -> bool:
+        """Whether it is a kind of the app, or one that the service itself runs."""
+        return name in self.kinds or name in SERVICE_KINDS
+
+    def policy(self, name: str) -> Policy:
+        """How the kind treats failures. The service's own kinds resume where they were, so only many losses end them."""
+        if name in SERVICE_KINDS:
+            return Policy(max_losses=MOST_LOSSES)
+        kind = self.kinds.get(name)
+        return kind.policy if kind is not None else Policy()
+
     def shown_input(self, name: str, raw: bytes) -> bytes:
         """The input of a job of this kind as the service shows it. Nothing of it if the service does not know the kind,
         because then it does not know which paths are secret.
         """
+        if name in SERVICE_KINDS:
+            return raw
         kind = self.kinds.get(name)
         return _HIDDEN_INPUT if kind is None else kind.shown_input(raw)
 
     def kind(self, name: str) -> Kind:
+        if is_reserved(name):
+            raise UnknownKind(
+                f"kind {name!r} is reserved for the service, and cannot be submitted. POST /bulk starts a bulk action",
+                errors=[{"pointer": "/kind", "detail": "reserved kind"}],
+            )
         try:
             return self.kinds[name]
         except KeyError:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from bide.core.errors import QueryTimeout, StorageUnavailable
 from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
-from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
+from bide.core.jobs.retry import Vanished, deadline_passed, settle
 from bide.core.jobs.state_machine import Change, MarkedOverdue
 from bide.core.wire.http import Event
 from bide.server.blobs import Blobs
@@ -329,7 +329,7 @@ class Upkeep:
 
     def _decides(self, job: Job) -> bool:
         """Whether this service can decide about a job whose worker is lost."""
-        if job.kind in self._registry.kinds or not job.running or job.cancel_asked_at is not None:
+        if self._registry.knows(job.kind) or not job.running or job.cancel_asked_at is not None:
             return True
         if job.kind not in self._unknown:
             self._unknown.add(job.kind)
@@ -342,8 +342,7 @@ class Upkeep:
         return False
 
     def _lost(self, job: Job) -> Change:
-        kind = self._registry.kinds.get(job.kind)
-        policy = kind.policy if kind is not None else Policy()
+        policy = self._registry.policy(job.kind)
         outcome = Vanished(message="its worker did not renew its lease")
         live = None if self._progress is None else self._progress.live(job)
         change = settle(

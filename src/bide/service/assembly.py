@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, job_id
 from bide.server.blobs import Blobs
 from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
+from bide.server.bulk import BulkActions, BulkRunner
 from bide.server.config import Config, StoreConfig
 from bide.server.engine import Engine
 from bide.server.engine.embedded import EmbeddedEngine
@@ -30,7 +32,7 @@ from bide.server.http.app import HttpApp
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
-from bide.server.registry import Registry
+from bide.server.registry import BULK, Registry
 from bide.server.runner.runner import children_of
 from bide.server.store import SharedDatabase, SharedStore, Store, StoreDatabase
 from bide.server.upkeep import CleanUp, Upkeep
@@ -107,14 +109,22 @@ def assemble(
         config.uploads,
     )
     clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, uploads.upkeep_tasks())
+    bulk = BulkRunner(registry, store, blobs, progress, config.worker.lease, lambda: folder.owner)
+
+    def hint_all(queue: str, kind: str) -> None:
+        bulk.hint() if kind == BULK else engine.hint(queue, kind)
+
+    def holds(job: Job) -> bool:
+        return engine.holds(job) or bulk.holds(job)
+
     upkeep = Upkeep(
         store,
         registry,
         estimates,
         config,
-        engine.hint,
+        hint_all,
         clean_up,
-        holds=engine.holds,
+        holds=holds,
         progress=progress,
     )
     components = Components(
@@ -131,6 +141,7 @@ def assemble(
         progress=progress,
         uploads=uploads,
         webhooks=webhooks,
+        bulk=BulkActions(registry, store, intake, bulk.hint),
     )
     return Service(
         config=config,
@@ -146,6 +157,8 @@ def assemble(
         uploads=uploads,
         webhooks=webhooks,
         upkeep=upkeep,
+        bulk=bulk,
+        hint=hint_all,
         http=HttpApp(components),
     )
 
@@ -247,6 +260,8 @@ class Service:
     uploads: UploadService
     webhooks: WebhookService
     upkeep: Upkeep
+    bulk: BulkRunner
+    hint: Callable[[str, str], None]  # of work in a queue, for the engine or the bulk runner
     http: HttpApp
 
     async def start(self) -> None:
@@ -254,7 +269,7 @@ class Service:
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         self.folder.lock()
         try:
-            await self.store.open(self.on_events, self.engine.hint, self._reset, self.events.on_log)
+            await self.store.open(self.on_events, self.hint, self._reset, self.events.on_log)
             try:
                 await self._begin()
             except BaseException:
@@ -276,6 +291,7 @@ class Service:
         await self.upkeep.recover()
         await self.progress.open()
         await self.engine.start()
+        await self.bulk.start()
         await self.upkeep.start()
 
     async def stop(self, drain: float | None = None) -> None:
@@ -289,6 +305,7 @@ class Service:
         """
         self.http.health.stopping = True
         self.intake.stop()
+        await self.bulk.stop()
         await self.engine.stop(self.config.worker.drain if seconds is None else seconds)
         self.notify.close()
         self.events.close()
@@ -306,6 +323,7 @@ class Service:
     def on_events(self, events: Sequence[Event]) -> None:
         """The store calls this after each commit."""
         self.engine.on_events(events)
+        self.bulk.on_events(events)
         self.notify.on_events(events)
         self.estimates.on_events(events)
         self.upkeep.on_events(events)

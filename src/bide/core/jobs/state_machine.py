@@ -151,6 +151,12 @@ class MarkedOverdue(Change, frozen=True, kw_only=True):
     message: str
 
 
+class PriorityChanged(Change, frozen=True, kw_only=True):
+    """A caller has changed the priority of a job that waits."""
+
+    priority: int
+
+
 class CancelAsked(Change, frozen=True, kw_only=True):
     """A caller requested a cancel; the worker is notified."""
 
@@ -184,6 +190,7 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Lost: {S.PROCESSING: S.PENDING},
     HandedBack: {S.PROCESSING: S.PENDING, **{s: s for s in _WAITING}},
     MarkedOverdue: _RUNNING_STAYS,
+    PriorityChanged: {s: s for s in (S.UPLOADING, *_WAITING)},
     # A waiting job only if it is reserved; otherwise it is cancelled at once.
     CancelAsked: {s: s for s in (S.PROCESSING, *_WAITING)},
     Cancelled: {s: S.CANCELLED for s in S if s in LIVE},
@@ -419,6 +426,10 @@ def _marked_overdue(job: Job, change: MarkedOverdue, now: float) -> dict[str, An
     return {"overdue_at": now}
 
 
+def _priority_changed(job: Job, change: PriorityChanged, now: float) -> dict[str, Any]:
+    return {"priority": change.priority}
+
+
 def _cancel_asked(job: Job, change: CancelAsked, now: float) -> dict[str, Any]:
     return {"cancel_asked_at": job.cancel_asked_at or now}
 
@@ -473,6 +484,7 @@ _EFFECTS: dict[type[Change], Any] = {
     Lost: _lost,
     HandedBack: _handed_back,
     MarkedOverdue: _marked_overdue,
+    PriorityChanged: _priority_changed,
     CancelAsked: _cancel_asked,
     Cancelled: _cancelled,
     Rerun: _rerun,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bide.server.blobs import Blobs
+from bide.server.bulk import BulkActions
 from bide.server.config import Config
 from bide.server.engine import Fleet, WorkListener
 from bide.server.estimates import Estimates
@@ -47,5 +48,6 @@ class Components:
     progress: ProgressPublisher
     uploads: UploadService
     webhooks: WebhookService
+    bulk: BulkActions
     # The cache of status responses: rendered bodies by job id, ETag and base path.
     status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

@@ -12,6 +12,7 @@ import logging
 from bide.core.errors import Internal, NotFound, Problem, Unavailable
 from bide.server.http import (
     Components,
+    bulk,
     chunks,
     control,
     cors,
@@ -55,6 +56,7 @@ class HttpApp:
             *history.OPERATIONS,
             *events.OPERATIONS,
             *control.OPERATIONS,
+            *bulk.OPERATIONS,
             *results.OPERATIONS,
             *uploads.OPERATIONS,
             *chunks.OPERATIONS,

@@ -12,7 +12,7 @@ from bide.server.engine import WorkerState
 from bide.server.http import Components
 from bide.server.http.request import HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.registry import NAME, Kind
+from bide.server.registry import NAME, SERVICE_QUEUE, Kind
 from bide.server.store import QueueState
 
 
@@ -79,7 +79,7 @@ def _queue(components: Components, state: QueueState, kinds: list[Kind], now: fl
         running=state.running,
         oldest_age=None if state.oldest is None else round(max(0.0, now - state.oldest), 3),
         paused=state.paused,
-        served=components.fleet.serves(state.name),
+        served=state.name == SERVICE_QUEUE or components.fleet.serves(state.name),
         concurrency=components.registry.concurrency.get(state.name),
         kinds=sorted(kind.name for kind in kinds),
     )

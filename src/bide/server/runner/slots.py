@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from bide.core.jobs.record import Job
-from bide.server.registry import DEFAULT_QUEUE, Kind, Registry
+from bide.server.registry import DEFAULT_QUEUE, Kind, Registry, is_reserved
 from bide.server.runner.attempt import Attempt
 from bide.server.store import Claim, ClaimRequest
 from bide.server.worker.supervisor import ChildProcess
@@ -104,6 +104,8 @@ class Slots:
     # --- hints
 
     def hint(self, queue: str, kind: str) -> None:
+        if is_reserved(kind):  # no child runs it
+            return
         self._number += 1
         self._hints[queue, kind] = self._number
 

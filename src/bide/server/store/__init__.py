@@ -245,6 +245,61 @@ class LogPage(msgspec.Struct, frozen=True):
     events: list[Event]
 
 
+BulkAction = Literal["cancel", "retry", "delete", "priority"]
+BULK_STEP = (
+    "bide.bulk"  # the step whose result is the `BulkState` of a bulk action; it is not in `Job.steps`
+)
+MOST_REFUSALS = 20
+
+
+class BulkRefusal(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that a bulk action could not change, and why."""
+
+    job_id: str
+    detail: str
+
+
+class BulkState(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a bulk action has come: it has acted on all selected jobs up to and including the id `cursor`.
+
+    `changed` jobs have been changed. The state of `refused` jobs did not allow it. `skipped` jobs no longer matched, or
+    needed no change, when the action reached them.
+    """
+
+    cursor: str = ""
+    total: int | None = None  # of the jobs that matched at the start
+    changed: int = 0
+    refused: int = 0
+    skipped: int = 0
+    refusals: tuple[BulkRefusal, ...] = ()  # the first MOST_REFUSALS
+
+    @property
+    def done(self) -> int:
+        return self.changed + self.refused + self.skipped
+
+
+class BulkPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs on which a bulk action acts in one transaction. `job_id`, `owner` and `fence` are of the job that runs it."""
+
+    job_id: str
+    owner: str
+    fence: int
+    state: BulkState  # after the previous page
+    ids: tuple[str, ...]  # in order, greater than the cursor of `state`
+    action: BulkAction
+    status: frozenset[Status]  # a job must still have one of these statuses,
+    code: str | None = None  # and this error code
+    kind: str | None = None  # None: of any kind that is not reserved
+    priority: int = 0
+
+
+class BulkProgress(msgspec.Struct, frozen=True):
+    """The stored state of a bulk action, and the jobs that this page has changed."""
+
+    state: BulkState
+    changed: tuple[str, ...] = ()
+
+
 class QueueState(msgspec.Struct, frozen=True):
     name: str
     paused: bool = False
@@ -349,6 +404,17 @@ class JobStore(Protocol):
 
     async def find(self, filter: Filter) -> list[Job]:
         """The selected jobs. QueryTimeout if that takes too long."""
+        ...
+
+    async def ids(self, filter: Filter) -> list[str]:
+        """The ids of the selected jobs, all read at one moment. QueryTimeout if that takes too long."""
+        ...
+
+    def act(self, page: BulkPage) -> Awaitable[BulkProgress | Refused | Missing]:
+        """Act on each job of a page, and store the new state of the bulk action, in one transaction. If the stored state
+        is not `page.state`, an earlier call has stored it: change nothing, and return the stored state. Refused if the
+        attempt no longer holds the bulk action, or its cancel was requested.
+        """
         ...
 
     async def count(self, filter: Filter, most: int) -> int:

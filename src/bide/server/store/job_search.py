@@ -52,6 +52,7 @@ class SearchDialect(NamedTuple):
     lookup: str = ""
     before_merge: str = ""
     after_merge: str = ""
+    snapshot: str = "BEGIN"  # begins a transaction whose queries all see the same rows
 
 
 class Range(NamedTuple):
@@ -113,6 +114,10 @@ class JobSearch:
                 return found
             # Some jobs were removed since their ids were read.
             filter = replace(filter, after=Position(*page[-1]))
+
+    def ids(self) -> list[str]:
+        """The ids of the page, in order; not in the order `longest`."""
+        return self._ids()
 
     def count(self, most: int) -> int:
         filter = replace(self._filter, order="newest", after=None, limit=most)

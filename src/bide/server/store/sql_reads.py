@@ -5,6 +5,8 @@ A backend runs the queries (`rows`). It overrides a read that it answers faster,
 
 from __future__ import annotations
 
+import contextlib
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
@@ -18,12 +20,13 @@ from bide.server.store import (
     LogPage,
     Missing,
     RecordFilter,
+    StoreUnavailable,
     UploadBytes,
     rollups,
     upload_rows,
 )
 from bide.server.store.job_search import JobSearch, SearchDialect
-from bide.server.store.query_threads import QueryThreads
+from bide.server.store.query_threads import QueryConnection, QueryThreads
 from bide.server.store.rollups import LoadSample, RollupQuery
 from bide.server.store.rows import EVENT_COLUMNS, event_of
 from bide.server.store.transaction import TextTable
@@ -75,6 +78,22 @@ class SqlReads(TransactionalStore):
         return await self.queries.run(
             lambda connection: JobSearch(connection.rows, self.dialect, filter).find()
         )
+
+    async def ids(self, filter: Filter) -> list[str]:
+        if not _is_searchable(filter):
+            return []
+
+        def read(connection: QueryConnection) -> list[str]:
+            # In one snapshot: otherwise a job whose status changes between two ranges could be in neither.
+            connection.rows(self.dialect.snapshot, ())
+            try:
+                return JobSearch(connection.rows, self.dialect, filter).ids()
+            finally:
+                connection.begin(math.inf)  # also after the time limit
+                with contextlib.suppress(StoreUnavailable):
+                    connection.rows("ROLLBACK", ())
+
+        return await self.queries.run(read)
 
     async def count(self, filter: Filter, most: int) -> int:
         if not _is_searchable(filter):

@@ -26,6 +26,8 @@ from bide.core.jobs.state_machine import Change, Refused, Spawned
 from bide.core.wire.http import Event
 from bide.server.store import (
     ALL_RECORDS,
+    BulkPage,
+    BulkProgress,
     Claim,
     ClaimRequest,
     CompletedUploads,
@@ -49,6 +51,7 @@ from bide.server.store import (
     UploadBytes,
     UploadInUse,
     UploadUpdate,
+    bulk_operations,
     operations,
     upload_operations,
 )
@@ -228,6 +231,15 @@ class TransactionalStore(ABC):
     async def get(self, ids: Sequence[str]) -> list[Job | Missing]:
         return await self._writer.submit(
             lambda tx: [tx.job(job_id) or operations.gone(tx, job_id) for job_id in ids], jobs=ids
+        )
+
+    async def ids(self, filter: Filter) -> list[str]:
+        return [job.id for job in await self.find(filter)]
+
+    def act(self, page: BulkPage) -> Awaitable[BulkProgress | Refused | Missing]:
+        keep = self.keeps_events
+        return self._writer.submit(
+            lambda tx: bulk_operations.act(tx, page, keep_events=keep), jobs=[page.job_id, *page.ids]
         )
 
     async def count(self, filter: Filter, most: int) -> int:

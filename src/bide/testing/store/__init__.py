@@ -21,6 +21,7 @@ import pytest_asyncio
 # Before the parts are imported, so that a failing assert in them shows its values.
 _PARTS = (
     "harness",
+    "bulk",
     "changes",
     "claims",
     "events",
@@ -39,6 +40,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 from bide.core.clock import Clock  # noqa: E402
 from bide.server.store import Store  # noqa: E402
 from bide.testing.clock import ManualClock  # noqa: E402
+from bide.testing.store.bulk import Bulk  # noqa: E402
 from bide.testing.store.changes import Changes  # noqa: E402
 from bide.testing.store.claims import Claims  # noqa: E402
 from bide.testing.store.events import Events  # noqa: E402
@@ -66,6 +68,7 @@ class StoreSuite(
     Removal,
     Lists,
     Search,
+    Bulk,
     StoredStatistics,
     Events,
     Records,

@@ -20,7 +20,7 @@ from bide.core.wire.http import Event
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.engine.celery.hint_publisher import HintPublisher
 from bide.server.engine.celery.worker_heartbeats import SILENT, WorkerHeartbeat, read
-from bide.server.registry import Registry
+from bide.server.registry import Registry, is_reserved
 from bide.server.store import SharedStore, StoreUnavailable
 
 log = logging.getLogger("bide.engine")
@@ -57,12 +57,16 @@ class CeleryEngine:
     # --- hints
 
     def hint(self, queue: str, kind: str) -> None:
+        if is_reserved(kind):  # the service itself runs it
+            return
         self._hints.request(queue, self._serving[queue] or 1)  # the number of jobs is unknown
 
     def on_events(self, events: Sequence[Event]) -> None:
         due: Counter[str] = Counter()
         for event in events:
             if event.type == "status" and event.job.get("due", 1e18) <= event.at:
+                if is_reserved(event.job["kind"]):
+                    continue
                 due[event.job["queue"]] += 1
         for queue, jobs in due.items():
             self._hints.request(queue, jobs)

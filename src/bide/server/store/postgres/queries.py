@@ -17,6 +17,7 @@ from bide.server.store.postgres.server import PostgresServer, explain
 from bide.server.store.query_threads import LIMIT, TOO_LONG
 
 _CANCELLED = "57014"
+_IN_FAILED_TRANSACTION = "25P02"  # an earlier statement of the transaction was cancelled
 # A bitmap has no order, so a page would have to read the whole range.
 _SETTINGS = f"SET statement_timeout = '{LIMIT * 1000:.0f}ms'; SET enable_bitmapscan = off"
 
@@ -48,7 +49,7 @@ class PostgresQueries:
             cursor = self._connection.execute(text, values or None, prepare=prepare)
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
-            if error.sqlstate == _CANCELLED:
+            if error.sqlstate in (_CANCELLED, _IN_FAILED_TRANSACTION):
                 raise QueryTimeout(TOO_LONG) from None
             reason = explain(error)
             if reason is not None:

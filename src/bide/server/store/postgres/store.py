@@ -108,6 +108,7 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         lookup=" OFFSET 0",
         before_merge="SET enable_nestloop = off; SET enable_mergejoin = on",
         after_merge="SET enable_nestloop = on; SET enable_mergejoin = off",
+        snapshot="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     )
 
     def __init__(
