@@ -17,6 +17,7 @@ import pytest
 from bide import AsyncClient, Client, JobFailed
 from bide.core.errors import ServiceError
 from bide.core.wire.http import JobStatus
+from tests.terminal import Terminal
 
 APP = """
     import time
@@ -179,5 +180,47 @@ def test_a_paused_queue_holds_its_jobs_until_they_are_cancelled(url: str) -> Non
         assert bide(url, "wait", job_id, "--timeout", "0.3").returncode == 3
         assert bide(url, "cancel", job_id).stdout == f"{job_id} CANCELLED\n"
         assert bide(url, "wait", job_id).returncode == 1
+    finally:
+        assert bide(url, "queue", "resume", "video").returncode == 0
+
+
+def test_commands_by_a_query_act_on_all_jobs_that_match(url: str, tmp_path: Path) -> None:
+    assert bide(url, "queue", "pause", "video").returncode == 0
+    try:
+        with Client(url) as client:
+            jobs = client.submit_many([{"kind": "count", "labels": {"team": "ops"}}] * 3)
+            other = client.submit("count", labels={"team": "dev"})
+            ids = [job.id for job in jobs if not isinstance(job, ServiceError)]
+            query = ("--q", "label.team:ops")
+            assert bide(url, "cancel", *query, "--dry-run").stdout == "3 jobs match\n"
+            done = bide(url, "cancel", *query)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.startswith("cancel: 3 jobs changed, 0 refused, 0 skipped (")
+            assert client.bulk_count("retry", label=("team", "ops"), status="CANCELLED") == 3
+            again = bide(url, "retry", *query, "--kind", "count", "--json")
+            shown = json.loads(again.stdout)
+            assert (shown["kind"], shown["status"], shown["result"]["changed"]) == (
+                "bide.bulk",
+                "DONE",
+                3,
+            )
+            assert {job.status for job in client.statuses(ids).values()} == {"PENDING"}
+            refused = bide(url, "delete", *query)
+            assert refused.returncode == 2
+            assert "would delete 3 jobs: give --yes" in refused.stderr
+            with Terminal(tmp_path, "delete", *query, "--url", url) as terminal:
+                terminal.until("Delete 3 jobs and their files?")
+                terminal.type("n\n")
+                assert terminal.wait() == 1
+            assert len(client.statuses(ids)) == 3
+            done = bide(url, "delete", *query, "--yes")
+            assert done.stdout.startswith("delete: 3 jobs changed")
+            assert client.statuses(ids) == {}
+            raised = client.bulk("priority", priority=5, q="label.team:dev").result(timeout=30)
+            assert (raised["action"], raised["changed"]) == ("priority", 1)
+            assert other.status().priority == 5
+            with pytest.raises(ServiceError, match="not-confirmed"):
+                client.bulk("delete", q="label.team:dev", confirm=2)
+            assert bide(url, "delete", other.id).stdout == f"{other.id} deleted\n"
     finally:
         assert bide(url, "queue", "resume", "video").returncode == 0

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,19 @@ def test_a_bulk_action_over_kill_9_changes_each_job_once(tmp_path: Path) -> None
         later = service.ask("POST", "/jobs", job)["jobId"]
         reached = 0
         for _ in range(KILLS):
-            reached = until(lambda reached=reached: beyond(service, bulk, reached))
+            reached = until(partial(beyond, service, bulk, reached))
             assert reached < JOBS, "the action was too fast to be killed"
             service.kill()
             service.start()
         done = ended(service, bulk)
         assert done["status"] == "DONE", done
         assert done["result"] == {
-            "action": "retry", "count": JOBS, "changed": JOBS,
-            "refused": 0, "skipped": 0, "errors": [],
+            "action": "retry",
+            "count": JOBS,
+            "changed": JOBS,
+            "refused": 0,
+            "skipped": 0,
+            "errors": [],
         }
         assert service.ask("GET", f"/jobs/{later}")["status"] == "PENDING"
         events = reruns(service.data)

@@ -29,6 +29,7 @@ from bide.core.jobs.state_machine import (
     Lost,
     MarkedOverdue,
     Parked,
+    PriorityChanged,
     Refused,
     Rerun,
     Reserved,
@@ -68,6 +69,7 @@ def make_change(kind: type[Change], fence: int | None) -> Change:
         FailedForNow: {"error": OOPS, "retry_at": NOW + 5},
         Failed: {"error": OOPS},
         MarkedOverdue: {"message": "late"},
+        PriorityChanged: {"priority": 3},
     }
     mine = {"owner": "w", "fence": fence} if kind in BY_WORKER else {}
     return kind(job_id="J", **mine, **parts.get(kind, {}))  # type: ignore[arg-type]

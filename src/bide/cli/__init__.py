@@ -27,8 +27,9 @@ FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 # name: (location, help text)
 COMMANDS: dict[str, tuple[str, str]] = {
     "api": ("bide.cli.apis:api", "List, show and check descriptions of job APIs."),
-    "cancel": ("bide.cli.jobs:cancel", "Cancel jobs, by id or by status and kind."),
+    "cancel": ("bide.cli.jobs:cancel", "Cancel jobs, by id or by a filter."),
     "completion": ("bide.cli.completion:completion", "Print the completion script of a shell."),
+    "delete": ("bide.cli.jobs:delete", "Delete jobs and their files, by id or by a filter."),
     "demo": ("bide.cli.demo:demo", "Run a video pipeline as jobs and watch its progress."),
     "doctor": ("bide.cli.admin:doctor", "Check this installation."),
     "list": ("bide.cli.jobs:list_jobs", "List jobs, newest first."),
@@ -36,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("bide.cli.events:show_events", "Print events: of one job, or of all jobs."),
     "migrate": ("bide.cli.admin:migrate", "Update the schema of the store."),
     "queue": ("bide.cli.queue:queue", "List, pause and resume queues."),
-    "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by status and kind."),
+    "retry": ("bide.cli.jobs:retry", "Run failed jobs again, by id or by a filter."),
     "serve": ("bide.cli.serve:serve", "Run the service of MODULE:app."),
     "simulate": (
         "bide.cli.simulate:simulate",

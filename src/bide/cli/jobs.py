@@ -1,4 +1,4 @@
-"""`bide status`, `log`, `list`, `cancel` and `retry`."""
+"""`bide status`, `log`, `list`, `cancel`, `retry` and `delete`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import aclosing
 import click
 
 from bide.cli import FAILED
+from bide.cli.bulk import BulkCommand, Selection, dry_run_option, query_option
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.output import (
     json_option,
@@ -29,7 +30,12 @@ from bide.core.errors import ServiceError
 from bide.core.jobs.record import LIVE, SUCCESSFUL, TERMINAL, Status
 from bide.core.wire.http import LOG_LEVELS, JobStatus
 
-AGAIN = frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS})
+# The statuses of jobs that each command can change.
+POSSIBLE = {
+    "cancel": LIVE,
+    "retry": frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS}),
+    "delete": frozenset(Status) - {Status.PROCESSING},
+}
 
 status_option = click.option(
     "--status",
@@ -228,6 +234,8 @@ def list_jobs(
 @click.argument("ids", nargs=-1, metavar="[ID...]")
 @status_option
 @kind_option
+@query_option
+@dry_run_option
 @api_option
 @trust_option
 @json_option
@@ -237,33 +245,41 @@ def cancel(
     ids: tuple[str, ...],
     statuses: tuple[str, ...],
     kind: str | None,
+    q: str | None,
+    dry_run: bool,
     api: str | None,
     trust: bool,
     as_json: bool,
 ) -> None:
-    """Cancel jobs, by id or by status and kind.
+    """Cancel jobs, by id or by a filter.
 
     A waiting job ends at once; a running one is asked to stop, then terminated, then killed. A job that has ended is not
     changed: exit code 1. At another API the job's status is read first, and its new status is printed afterwards.
+
+    With --q the service cancels all jobs that match, and the command shows how far it is.
 
     \b
     Examples:
       bide cancel 01JC3X8M0V5T6Q7R8S9A0B1C2D
       bide cancel --kind transcode --status PENDING
+      bide cancel --q 'kind:transcode label.team:ops' --dry-run
       bide cancel batch_abc123 --api openai-batch
     """
     target = CommandTarget(connection, api, ClientOptions(), trust)
-    if not target.own and (statuses or kind):
+    if not target.own and (statuses or kind or q or dry_run):
         raise click.UsageError(
-            "--status and --kind select jobs of a bide service. For another API give ids"
+            "--status, --kind and --q select jobs of a bide service. For another API give ids"
         )
-    asyncio.run(JobAction("cancel", target, as_json).on(ids, statuses, kind))
+    selection = Selection(statuses, kind, q)
+    asyncio.run(JobAction("cancel", target, as_json).on(ids, selection, dry_run))
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID...]")
 @status_option
 @kind_option
+@query_option
+@dry_run_option
 @json_option
 @speaks_to_service
 def retry(
@@ -271,35 +287,85 @@ def retry(
     ids: tuple[str, ...],
     statuses: tuple[str, ...],
     kind: str | None,
+    q: str | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run failed jobs again, by id or by status and kind.
+    """Run failed jobs again, by id or by a filter.
 
-    Steps that had finished are kept, not repeated.
+    Steps that had finished are kept, not repeated. With --q the service retries all jobs that match, and the command shows
+    how far it is.
 
     \b
     Examples:
       bide retry 01JC3X8M0V5T6Q7R8S9A0B1C2D
       bide retry --status ERROR --kind transcode
+      bide retry --q 'error:OCR_TIMEOUT label.team:ops'
     """
     target = CommandTarget(connection, None, ClientOptions())
-    asyncio.run(JobAction("retry", target, as_json).on(ids, statuses, kind))
+    selection = Selection(statuses, kind, q)
+    asyncio.run(JobAction("retry", target, as_json).on(ids, selection, dry_run))
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID...]")
+@status_option
+@kind_option
+@query_option
+@dry_run_option
+@click.option("--yes", is_flag=True, help="Do not ask for a confirmation.")
+@json_option
+@speaks_to_service
+def delete(
+    connection: Connection,
+    ids: tuple[str, ...],
+    statuses: tuple[str, ...],
+    kind: str | None,
+    q: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete jobs and their files, by id or by a filter.
+
+    A running job is not deleted: cancel it first. With a filter, the service deletes all jobs that match. The command first
+    shows how many they are, and asks for a confirmation; without a terminal it needs --yes.
+
+    \b
+    Examples:
+      bide delete 01JC3X8M0V5T6Q7R8S9A0B1C2D
+      bide delete --status DONE --kind transcode --dry-run
+      bide delete --q 'status:ERROR label.team:ops' --yes
+    """
+    target = CommandTarget(connection, None, ClientOptions())
+    selection = Selection(statuses, kind, q)
+    asyncio.run(JobAction("delete", target, as_json, yes=yes).on(ids, selection, dry_run))
 
 
 class JobAction:
-    """Cancels or retries jobs one after the other; an error of one does not stop the others."""
+    """Cancels, retries or deletes jobs one after the other; an error of one does not stop the others. If the jobs are
+    selected by a query, the service does it.
+    """
 
-    def __init__(self, verb: str, target: CommandTarget, as_json: bool) -> None:
+    def __init__(self, verb: str, target: CommandTarget, as_json: bool, *, yes: bool = False) -> None:
         self._verb = verb
         self._target = target
         self._as_json = as_json
-        self._possible = LIVE if verb == "cancel" else AGAIN
+        self._yes = yes
+        self._possible = POSSIBLE[verb]
 
-    async def on(self, ids: Sequence[str], statuses: Sequence[str], kind: str | None) -> None:
-        if bool(ids) == bool(statuses or kind):
-            raise click.UsageError("give job ids, or select jobs by --status and --kind")
+    async def on(self, ids: Sequence[str], selection: Selection, dry_run: bool = False) -> None:
+        if bool(ids) == bool(selection):
+            raise click.UsageError("give job ids, or select jobs by --q, --status and --kind")
+        if dry_run and ids:
+            raise click.UsageError("--dry-run counts the jobs of a selection: leave out the ids")
+        self._check(selection.statuses)
         async with self._target.client() as client:
-            chosen = list(dict.fromkeys(ids)) or await self._choose(client, statuses, kind)
+            if selection.q is not None or dry_run or (selection and self._verb == "delete"):
+                command = BulkCommand(client, self._verb, selection, self._as_json)
+                await command.run(dry_run=dry_run, yes=self._yes)
+                return
+            chosen = list(dict.fromkeys(ids)) or await self._choose(client, selection)
             handles = self._target.jobs(client, chosen)
             refused = [handle for handle in handles if not await self._one(handle)]
         if not chosen:
@@ -307,19 +373,28 @@ class JobAction:
         if refused:
             raise click.exceptions.Exit(FAILED)
 
-    async def _choose(self, client: AsyncClient, statuses: Sequence[str], kind: str | None) -> list[str]:
-        """Find all jobs before the first is changed, because a change affects the list."""
+    def _check(self, statuses: Sequence[str]) -> None:
         impossible = [one for one in statuses if Status(one) not in self._possible]
         if impossible:
             possible = ", ".join(sorted(self._possible))
             raise click.UsageError(
                 f"{self._verb} has no effect on {', '.join(impossible)} jobs, only on {possible}"
             )
-        found = await client.list(status=statuses or sorted(self._possible), kind=kind, limit=None)
+
+    async def _choose(self, client: AsyncClient, selection: Selection) -> list[str]:
+        """Find all jobs before the first is changed, because a change affects the list."""
+        statuses = selection.statuses or sorted(self._possible)
+        found = await client.list(status=statuses, kind=selection.kind, limit=None)
         return [job.job_id for job in found]
 
     async def _one(self, handle: JobHandle) -> bool:
         try:
+            if self._verb == "delete":
+                await handle.delete()
+                print_json({"jobId": handle.id, "deleted": True}) if self._as_json else print_line(
+                    f"{handle.id} deleted"
+                )
+                return True
             job = await (handle.cancel() if self._verb == "cancel" else handle.retry())
         except ServiceError as error:
             print_line(f"bide: {handle.id}: {error}", err=True)

@@ -23,7 +23,7 @@ from bide.client.client import AsyncClient
 from bide.client.events import JobEvent, JobOutput
 from bide.client.job import JobHandle, as_completed, bars
 from bide.client.options import ClientOptions, OnChange, Timeout, WaitOptions
-from bide.client.service import PAGE, Jobs, Records
+from bide.client.service import PAGE, JobFilter, Jobs, Records
 from bide.client.submission import JobSubmission, SubmitOptions
 from bide.core.errors import BideError, ServiceError
 from bide.core.pacing.advice import Advice
@@ -272,6 +272,33 @@ class Client:
                 limit=limit,
             )
         )
+
+    def bulk(
+        self,
+        action: str,
+        *,
+        priority: int | None = None,
+        confirm: int | None = None,
+        idempotency_key: str | None = None,
+        **filter: Unpack[JobFilter],
+    ) -> BlockingJob:
+        """Start a bulk action: `cancel`, `retry`, `delete`, or `priority` with a `priority`, on all jobs that match. Return
+        the job that runs it; its result has the counts. `delete` needs `confirm`, the number from `bulk_count`.
+        """
+        starting = self._client.bulk(
+            action,
+            priority=priority,
+            confirm=confirm,
+            idempotency_key=idempotency_key,
+            **filter,
+        )
+        return self._job(self._loop.run(starting))
+
+    def bulk_count(
+        self, action: str, *, priority: int | None = None, **filter: Unpack[JobFilter]
+    ) -> int:
+        """The number of jobs on which a bulk action would act now. Changes nothing."""
+        return self._loop.run(self._client.bulk_count(action, priority=priority, **filter))
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self._loop.run(self._client.statuses(job_ids))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -29,6 +30,19 @@ LOG_HOLD = 30.0  # seconds that a service holds the request for new lines of a l
 
 Records = list[dict[str, Any]]
 Jobs = list[JobStatus]
+
+
+class JobFilter(TypedDict, total=False):
+    """The filters of a bulk action. A job must match all of them."""
+
+    status: str | Sequence[str]
+    kind: str | None
+    queue: str | None
+    label: tuple[str, str] | None
+    code: str | None
+    created_after: datetime | str | None
+    created_before: datetime | str | None
+    q: str | None
 
 
 class ServiceOperations:
@@ -81,6 +95,35 @@ class ServiceOperations:
             if not cursor:
                 break
         return found
+
+    async def bulk(
+        self,
+        action: str,
+        *,
+        priority: int | None = None,
+        confirm: int | None = None,
+        idempotency_key: str | None = None,
+        **filter: Unpack[JobFilter],
+    ) -> JobHandle:
+        """Start a bulk action: `cancel`, `retry`, `delete`, or `priority` with a `priority`, on all jobs that match. Return
+        the job that runs it; its result has the counts. `delete` needs `confirm`, the number from `bulk_count`.
+        """
+        self._api("start bulk actions")
+        body = {**_bulk(action, priority, filter), "confirm": confirm}
+        # With a key, a repeated request does not start the action twice.
+        headers = submission_headers(idempotency_key or secrets.token_hex(16))
+        call = self._service.call("POST", "/bulk", json=body, headers=headers)
+        answer = (await self._account.send_with_retries(call)).raise_for_status()
+        (handle,) = await self._known_jobs([answer.read(JobStatus)], answer.headers)
+        return handle
+
+    async def bulk_count(
+        self, action: str, *, priority: int | None = None, **filter: Unpack[JobFilter]
+    ) -> int:
+        """The number of jobs on which a bulk action would act now. Changes nothing."""
+        body = {**_bulk(action, priority, filter), "dryRun": True}
+        answer = await self._request("count jobs", "POST", "/bulk", json=body)
+        return int(answer.read(dict[str, Any])["count"])
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """Many jobs, a hundred per request. Jobs that the service does not know are left out."""
@@ -272,6 +315,25 @@ class ServiceOperations:
         if not isinstance(api, BideApi):
             raise SetupError(f"{api.name} is not a bide service: the client cannot {what} there")
         return api
+
+
+def _bulk(action: str, priority: int | None, filter: JobFilter) -> dict[str, Any]:
+    label, status = filter.get("label"), filter.get("status", ())
+    given = {
+        "q": filter.get("q"),
+        "status": [status] if isinstance(status, str) else [*status],
+        "kind": filter.get("kind"),
+        "queue": filter.get("queue"),
+        "label": ":".join(label) if label else None,
+        "code": filter.get("code"),
+        "createdAfter": _instant(filter.get("created_after")),
+        "createdBefore": _instant(filter.get("created_before")),
+    }
+    return {
+        "action": action,
+        "filter": {name: value for name, value in given.items() if value not in (None, [])},
+        "priority": priority,
+    }
 
 
 def _instant(at: datetime | str | None) -> str | None:

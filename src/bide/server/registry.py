@@ -444,17 +444,6 @@ class Registry:
         self.worker_start_hooks.append(fn)
         return fn
 
-    def knows(self, name: str) -> bool:
-        """Whether it is a kind of the app, or one that the service itself runs."""
-        return name in self.kinds or name in SERVICE_KINDS
-
-    def policy(self, name: str) -> Policy:
-        """How the kind treats failures. The service's own kinds resume where they were, so only many losses end them."""
-        if name in SERVICE_KINDS:
-            return Policy(max_losses=MOST_LOSSES)
-        kind = self.kinds.get(name)
-        return kind.policy if kind is not None else Policy()
-
     def shown_input(self, name: str, raw: bytes) -> bytes:
         """The input of a job of this kind as the service shows it. Nothing of it if the service does not know the kind,
         because then it does not know which paths are secret.
@@ -491,3 +480,13 @@ class Registry:
         """Build every schema, so that errors are reported at the start."""
         for kind in self.kinds.values():
             _ = kind.schema
+
+
+def policy_of(registry: Registry, name: str) -> Policy | None:
+    """How a kind of the app or of the service treats failures; None if it is neither. The service's own kinds resume where
+    they were, so only many losses end them.
+    """
+    if name in SERVICE_KINDS:
+        return Policy(max_losses=MOST_LOSSES)
+    kind = registry.kinds.get(name)
+    return kind.policy if kind is not None else None

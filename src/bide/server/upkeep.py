@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from bide.core.errors import QueryTimeout, StorageUnavailable
 from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
-from bide.core.jobs.retry import Vanished, deadline_passed, settle
+from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.jobs.state_machine import Change, MarkedOverdue
 from bide.core.wire.http import Event
 from bide.server.blobs import Blobs
@@ -35,7 +35,7 @@ from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, UpkeepConfig
 from bide.server.estimates import Estimates
 from bide.server.progress.publisher import ProgressPublisher
-from bide.server.registry import Registry
+from bide.server.registry import Registry, policy_of
 from bide.server.store import StoreUnavailable, UpkeepStore
 from bide.server.worker import work_folders
 
@@ -329,7 +329,9 @@ class Upkeep:
 
     def _decides(self, job: Job) -> bool:
         """Whether this service can decide about a job whose worker is lost."""
-        if self._registry.knows(job.kind) or not job.running or job.cancel_asked_at is not None:
+        if not job.running or job.cancel_asked_at is not None:
+            return True
+        if policy_of(self._registry, job.kind) is not None:
             return True
         if job.kind not in self._unknown:
             self._unknown.add(job.kind)
@@ -342,7 +344,7 @@ class Upkeep:
         return False
 
     def _lost(self, job: Job) -> Change:
-        policy = self._registry.policy(job.kind)
+        policy = policy_of(self._registry, job.kind) or Policy()
         outcome = Vanished(message="its worker did not renew its lease")
         live = None if self._progress is None else self._progress.live(job)
         change = settle(

@@ -104,7 +104,12 @@ async def test_every_action(service: Service) -> None:
     jobs = await failed(service, 3)
     result = await run(service, "retry", {"q": "error:BROKEN"})
     assert result == {
-        "action": "retry", "count": 3, "changed": 3, "refused": 0, "skipped": 0, "errors": []
+        "action": "retry",
+        "count": 3,
+        "changed": 3,
+        "refused": 0,
+        "skipped": 0,
+        "errors": [],
     }
     assert [await status_of(service, job.id) for job in jobs] == ["PENDING"] * 3
     assert (await run(service, "priority", {"kind": "echo"}, priority=7))["changed"] == 3

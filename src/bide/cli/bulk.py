@@ -1,0 +1,84 @@
+"""Cancels, retries and deletes of all jobs that match a filter, which the service runs as one job."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import click
+
+from bide.cli import FAILED
+from bide.cli.output import print_json, print_line
+from bide.client.client import AsyncClient
+
+query_option = click.option(
+    "--q",
+    metavar="TERMS",
+    help="All jobs that match these terms, such as 'status:ERROR label.team:ops'.",
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Only print how many jobs match, and change nothing."
+)
+
+
+class Selection(NamedTuple):
+    """The filter of a command."""
+
+    statuses: tuple[str, ...] = ()
+    kind: str | None = None
+    q: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.statuses or self.kind or self.q is not None)
+
+
+class BulkCommand:
+    """One action on all jobs of a selection."""
+
+    def __init__(self, client: AsyncClient, verb: str, selection: Selection, as_json: bool) -> None:
+        self._client = client
+        self._verb = verb
+        self._as_json = as_json
+        self._filter: dict[str, Any] = {
+            "status": selection.statuses,
+            "kind": selection.kind,
+            "q": selection.q,
+        }
+
+    async def run(self, *, dry_run: bool, yes: bool) -> None:
+        confirm = None
+        if dry_run or self._verb == "delete":
+            count = await self._client.bulk_count(self._verb, **self._filter)
+            if dry_run:
+                print_json({"count": count}) if self._as_json else print_line(
+                    f"{_jobs(count)} {'matches' if count == 1 else 'match'}"
+                )
+                return
+            if count and not yes:
+                _confirm(count)
+            confirm = count
+        handle = await self._client.bulk(self._verb, confirm=confirm, **self._filter)
+        result = await handle.result(timeout=None, progress=True)
+        if self._as_json:
+            print_json(await handle.status())
+        else:
+            changed, refused, skipped = (result[name] for name in ("changed", "refused", "skipped"))
+            print_line(
+                f"{self._verb}: {_jobs(changed)} changed, {refused} refused, {skipped} skipped ({handle.id})"
+            )
+        for one in result["errors"]:
+            print_line(f"bide: {one['jobId']}: {one['detail']}", err=True)
+        if result["refused"]:
+            raise click.exceptions.Exit(FAILED)
+
+
+def _confirm(count: int) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"this would delete {_jobs(count)}: give --yes, or --dry-run to count them"
+        )
+    click.confirm(f"Delete {_jobs(count)} and their files?", abort=True, err=True)
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
