@@ -121,7 +121,7 @@ def of_bodies(types: Iterable[Any], registry: Registry) -> dict[str, Schema]:
     """
     _, components = msgspec.json.schema_components(list(types), ref_template=COMPONENTS + "{name}")
     for name, schema in list(components.items()):
-        properties = schema["properties"]
+        properties = schema.get("properties", {})
         if "kind" in properties and "input" in properties:
             forms = {f"{name}.{k}": _upload(schema, kind) for k, kind in _taking_files(registry)}
             plain = {**schema, "properties": {**properties, "kind": {"type": "null"}}}
