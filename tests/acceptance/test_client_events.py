@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bide.client import events as reading
 from bide.client.blocking import Client
 from tests.servers.relay import Relay
 from tests.servers.service import ServiceProcess
@@ -34,6 +40,7 @@ def writes(ctx: Context, folder: str) -> int:
 @app.job()
 def short() -> None: ...
 """
+Forward = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 CHUNKS = [{"number": number} for number in range(40)]
 
 
@@ -48,6 +55,39 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
         yield service
     finally:
         service.stop()
+
+
+@contextlib.contextmanager
+def forwarding(to: int, forward: Forward) -> Iterator[int]:
+    """A proxy that forwards responses in a way that the test decides. Yields its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    loop: asyncio.AbstractEventLoop | None = None
+    ending = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", to)
+        back = asyncio.ensure_future(forward(far_reader, writer))
+        try:
+            while data := await reader.read(65536):
+                far_writer.write(data)
+        finally:
+            back.cancel()
+            far_writer.close()
+            writer.close()
+
+    async def run() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(serve, sock=listener)
+        await ending.wait()
+        server.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    yield int(listener.getsockname()[1])
+    assert loop is not None
+    loop.call_soon_threadsafe(ending.set)
+    thread.join(10)
 
 
 def bide(service: ServiceProcess, *args: str) -> list[str]:
@@ -87,6 +127,37 @@ def test_events_and_output_are_read_once_and_in_order_over_resets(
         # A cursor of another epoch is void, so the output is read from its first chunk.
         assert [chunk.data for chunk in job.stream(after="0-1")] == CHUNKS
     relay.end()
+
+
+def test_events_are_read_in_pages_behind_a_proxy_that_buffers(
+    service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "FIRST_BYTES", 0.3)
+    monkeypatch.setattr(reading, "SILENT", 1)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forwards the head of an event stream, and its body never."""
+        while data := await reader.read(65536):
+            if b"text/event-stream" not in data:
+                writer.write(data)
+            else:
+                writer.write(data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+                while await reader.read(65536):
+                    pass
+
+    with forwarding(service.port, forward) as port, Client(f"http://127.0.0.1:{port}") as client:
+        job = client.submit("writes", {"folder": str(tmp_path)})
+        began = time.monotonic()
+        events = []
+        for event in client.events(job):
+            events.append(event)
+            if event.type == "snapshot":
+                (tmp_path / "go").touch()
+        assert time.monotonic() - began < 20
+        assert events[0].type == "snapshot" and events[0].job["jobId"] == job.id
+        output = [e.job["output"] for e in events if e.type == "output"]
+        assert output == CHUNKS[-len(output) :] and output[-19:] == CHUNKS[21:]
+        assert events[-1].job["status"] == "DONE"
 
 
 def test_a_stream_continues_after_the_service_was_killed(

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -25,8 +26,10 @@ from bide.core.wire.events import SSE_TYPE, SseDecoder
 log = logging.getLogger("bide.client")
 
 HOLD = 30.0  # seconds that the service holds the request for a page
+FIRST_BYTES = 5.0  # seconds; the service sends the begin of a stream at once
 SILENT = 2  # streams in a row without a byte, after which pages are read
 LONGEST_RETRY = 60.0  # seconds
+NO_EVENT = "0-0"  # a cursor of no epoch: the response has the current state
 
 
 class JobEvent(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,6 +81,7 @@ class EventReader:
         part = "stream" if output else "events"
         self._url = f"{api.url}/events" if job_id is None else f"{api.job_url(job_id)}/{part}"
         self._account = account
+        self._output = output
         self._params = list(params)
         self.cursor = after
         self._ended = False
@@ -108,18 +112,23 @@ class EventReader:
             return
         decoder, received = SseDecoder(), False
         try:
-            async for chunk in download.chunks():
-                received = True
-                for sent in decoder.feed(chunk):
-                    if sent.retry is not None:
-                        self._pause = min(sent.retry / 1000, LONGEST_RETRY)
-                    if sent.type == "end":
-                        self._ended = True
-                        return
-                    self.cursor = sent.id or self.cursor
-                    yield _event(sent.type, sent.data, sent.id)
+            async with aclosing(download.chunks()) as chunks:
+                while True:
+                    async with asyncio.timeout(None if received else FIRST_BYTES):
+                        chunk = await anext(chunks, b"")
+                    if not chunk:
+                        break
+                    received = True
+                    for sent in decoder.feed(chunk):
+                        if sent.retry is not None:
+                            self._pause = min(sent.retry / 1000, LONGEST_RETRY)
+                        if sent.type == "end":
+                            self._ended = True
+                            return
+                        self.cursor = sent.id or self.cursor
+                        yield _event(sent.type, sent.data, sent.id)
             log.debug("the event stream was interrupted; it continues after %s", self.cursor)
-        except ServiceUnreachable as error:
+        except (ServiceUnreachable, TimeoutError) as error:
             log.debug("the event stream was interrupted: %s", error)
         finally:
             download.close()
@@ -132,13 +141,16 @@ class EventReader:
     async def _pages(self, wait: bool = True) -> AsyncGenerator[JobEvent]:
         hold, more = 0.0, True
         while not self._ended and (wait or more):
-            params = [*self._params, ("after", self.cursor)] if self.cursor else self._params
+            # A stream without a cursor begins with the current state, and only the output from its first chunk.
+            begins = wait and self.cursor is None and not self._output
+            after = NO_EVENT if begins else self.cursor
+            params = [*self._params, ("after", after)] if after else self._params
             headers = {"Prefer": f"wait={hold:.0f}"} if hold else {}
             answer = await self._account.send_with_retries(self._call(params, headers, hold))
             page = answer.raise_for_status().read(dict[str, Any])
             found = msgspec.convert(page["events"], list[JobEvent])
             for event in found:
-                yield event
+                yield msgspec.structs.replace(event, type="snapshot") if begins else event
             self.cursor, self._ended, more = page["next"], page["ended"], bool(found)
             hold = HOLD if wait else 0.0
 
