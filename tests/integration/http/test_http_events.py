@@ -21,6 +21,7 @@ from bide.core.jobs.state_machine import Emitted, Rerun
 from bide.core.wire.http import Event
 from bide.server.config import Config, EventsConfig, HttpConfig
 from bide.server.events import broadcaster as broadcasting
+from bide.server.http import events as serving
 from bide.server.http.events import wants_stream
 from bide.server.progress import LiveProgress
 from bide.service.httpd.connection import ConnectionLimits
@@ -378,8 +379,12 @@ def long_lines(service: Service, job_id: str, count: int) -> list[Event]:
     ]
 
 
-async def test_a_slow_listener_is_disconnected_and_delays_nobody(tmp_path: Path) -> None:
-    config = Config(events=EventsConfig(buffer=10))
+@pytest.mark.parametrize(("events", "size"), [(10, 1 << 30), (1000, 1 << 20)])
+async def test_a_slow_listener_is_disconnected_and_delays_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int, size: int
+) -> None:
+    monkeypatch.setattr(serving, "MAX_WAITING_BYTES", size)
+    config = Config(events=EventsConfig(buffer=events))
     async with Service(tmp_path, config=config).opened() as service, listening(service) as client:
         broadcaster = service.parts.events
         job_id = await service.submit()

@@ -55,6 +55,7 @@ from bide.server.store import EventFilter
 
 MAX_EVENTS = 1000  # of one page
 MAX_IDS = 100
+MAX_WAITING_BYTES = 16 * 1024 * 1024  # of events that wait for a slow listener
 RETRY = (
     1000,
     5000,
@@ -353,6 +354,7 @@ class EventStream:
         self._blocked: Any = None  # a `send` that waits for the client
         self._backlog: list[bytes] = []
         self._waiting = 0  # events in the backlog
+        self._waiting_bytes = 0
         self._progress: dict[str, bytes] = {}  # the latest, while the client reads slowly
         self._wake = asyncio.Event()
         self._ended = self._restarts = self._closed = False
@@ -380,9 +382,10 @@ class EventStream:
                 self._progress[message.event.job_id] = message.sse
             elif message.type in types:
                 self._waiting += 1
+                self._waiting_bytes += len(message.sse)
                 self._backlog.append(message.sse)
         self._wake.set()
-        if self._waiting > self._limit:
+        if self._waiting > self._limit or self._waiting_bytes > MAX_WAITING_BYTES:
             self._close()
 
     def keep_alive(self) -> None:
@@ -452,7 +455,7 @@ class EventStream:
             assert self._view is not None
         subscription.begin(here.number, 0 if self._view is None else self._view.job.version)
         # What waits has numbers of another epoch, or will be read from the log.
-        self._backlog, self._waiting = [], 0
+        self._backlog, self._waiting, self._waiting_bytes = [], 0, 0
         snapshot = await make_snapshot(self._request, self._view)
         await self._part(
             self._take_retry() + render_sse("reset" if reset else "snapshot", snapshot, here)
@@ -484,7 +487,7 @@ class EventStream:
                 await finish(*blocked)
             elif self._backlog or self._progress:
                 parts = [*self._backlog, *self._progress.values()]
-                self._backlog, self._progress, self._waiting = [], {}, 0
+                self._backlog, self._progress, self._waiting, self._waiting_bytes = [], {}, 0, 0
                 await self._part(self._take_retry() + b"".join(parts))
             elif self._ended:
                 return
