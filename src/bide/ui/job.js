@@ -271,10 +271,11 @@ export function show(page) {
     const bands = h("div", { class: "cell lane head" });
     const single = tries.length > 12;
     for (const one of single ? [] : tries) {
-      const band = h("span", { class: "band" }, `Attempt ${one.attempt}`);
       const from = place(new Date(one.startedAt).getTime());
+      const width = Math.max(0.5, place(one.endedAt ? new Date(one.endedAt).getTime() : end) - from);
+      const band = h("span", { class: "band", title: `Attempt ${one.attempt}` }, width > 18 ? `Attempt ${one.attempt}` : width > 7 ? `#${one.attempt}` : "");
       band.style.left = `${from}%`;
-      band.style.width = `${Math.max(0.5, place(one.endedAt ? new Date(one.endedAt).getTime() : end) - from)}%`;
+      band.style.width = `${width}%`;
       bands.append(band);
     }
     grid.append(bands);

@@ -20,6 +20,7 @@ export function show(page) {
   let kinds = [];
   let queues = [];
   let codes = {};
+  let counted = null; // the filter whose matches were counted, when, and the count
 
   // --- head, search, filters
 
@@ -130,9 +131,9 @@ export function show(page) {
   const newer = button("Newer", { kind: "small", onclick: () => { const before = cursors.pop(); if (before) params.set("cursor", before); else params.delete("cursor"); page.setParams(params); reader.now(); } });
   const older = button("Older", { kind: "small", onclick: () => { cursors.push(params.get("cursor") ?? ""); params.set("cursor", next); page.setParams(params); reader.now(); scrollTo(0, 0); } });
   const shown = h("span", { class: "faint" });
-  const fresh = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { fresh.hidden = true; reader.now(); } });
+  const arrived = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { arrived.hidden = true; reader.now(); } });
   const none = h("div", { hidden: true });
-  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, h("footer", null, shown, fresh, h("span", { class: "buttons tight" }, newer, older)));
+  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
   view.append(panel);
 
   function create(job) {
@@ -175,7 +176,12 @@ export function show(page) {
   async function read() {
     const query = new URLSearchParams(params);
     query.set("limit", LIMIT);
-    query.set("count", "true");
+    // Counting costs more than a page, so it is done for a new filter and then every ten seconds.
+    const filter = new URLSearchParams(params);
+    filter.delete("cursor");
+    filter.delete("order");
+    const fresh = counted?.filter === filter.toString() && Date.now() - counted.at < 10_000;
+    if (!fresh) query.set("count", "true");
     const started = performance.now();
     const dim = setTimeout(() => body.classList.add("stale-rows"), 300);
     try {
@@ -185,8 +191,9 @@ export function show(page) {
       wrong.hidden = true;
       box.classList.remove("invalid");
       setText(took, `${Math.round(performance.now() - started)}\u202fms`);
-      const number = found.count ? f.count(found.count.value, found.count.more) : f.count(jobs.length, next != null);
-      setText(total, `${number} ${hasFilter() ? "match" : found.count?.value === 1 ? "job" : "jobs"}`);
+      if (found.count) counted = { filter: filter.toString(), at: Date.now(), ...found.count };
+      const number = f.count(counted.value, counted.more);
+      setText(total, `${number} ${hasFilter() ? "match" : counted.value === 1 ? "job" : "jobs"}`);
       const before = cursors.length * LIMIT;
       setText(shown, jobs.length ? (params.has("cursor") && !cursors.length ? `${jobs.length} jobs` : `${before + 1} – ${before + jobs.length} of ${number}`) : "");
     } catch (error) {
@@ -201,7 +208,7 @@ export function show(page) {
     clear.hidden = !input.value;
     newer.disabled = !params.has("cursor");
     older.disabled = !next;
-    fresh.hidden = true;
+    arrived.hidden = true;
     draw();
     drawNone();
   }
@@ -261,7 +268,7 @@ export function show(page) {
     if (moved) draw();
     // Rows never move under the pointer or the focus.
     if (!others || params.has("cursor")) return;
-    if (body.matches(":hover") || body.contains(document.activeElement)) fresh.hidden = false;
+    if (body.matches(":hover") || body.contains(document.activeElement)) arrived.hidden = false;
     else reader.soon();
   }));
   page.onEnd(() => clearTimeout(renewing));

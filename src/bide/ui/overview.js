@@ -107,9 +107,9 @@ export function show(page) {
   let known = false;
   async function read() {
     const filter = kind ? `&kind=${encodeURIComponent(kind)}` : "";
-    const [active, all, ready, kindList] = await Promise.all([
+    const [active, all, kindList] = await Promise.all([
       get(`/jobs?status=PROCESSING&status=RETRYING&status=UPLOADING&limit=${ROWS}${filter}`),
-      get("/queues"), get("/readyz").catch((error) => ({ warnings: [{ code: "not-ready", detail: error.problem?.detail ?? error.message }] })),
+      get("/queues"),
       known ? null : get("/kinds"),
     ]);
     if (kindList) {
@@ -122,7 +122,6 @@ export function show(page) {
     for (const job of active.jobs) jobs.set(job.jobId, job);
     drawRunning();
     const { active: count } = showQueues(all.queues);
-    showWarnings(ready.warnings ?? []);
     const hiddenJobs = Math.max(0, count - active.jobs.length);
     runningFoot.replaceChildren(h("span", { class: "faint" }, !active.jobs.length ? "" : hiddenJobs ? `${f.count(hiddenJobs)} more in progress` : "All that are in progress"),
       h("a", { href: "#/jobs?status=PROCESSING&status=RETRYING&status=UPLOADING" }, "View all"));
@@ -214,6 +213,13 @@ export function show(page) {
   }
 
   const reader = page.refresh(read, 5);
+  page.refresh(async () => {
+    const ready = await get("/readyz").catch((error) => {
+      if (!error.problem) throw error; // the connection's state says it
+      return { warnings: [{ code: "not-ready", detail: error.problem.detail }] };
+    });
+    showWarnings(ready.warnings ?? []);
+  }, 5);
   const statsReader = page.refresh(readStats, 10);
   page.onEnd(live.listen((events) => {
     let changed = false;

@@ -238,6 +238,8 @@ async def test_the_page_loads_nothing_and_leads_somewhere(service: Service) -> N
     assert page.ids >= {o.name for o in service.app.operations}
     assert "curl -X POST http://example.test:8642/api/jobs " in text
     assert "Encodes a video." in text
+    # First what can be submitted, then the operations.
+    assert text.index("kind-encode") < text.index('id="submitJob"')
 
 
 async def test_the_examples_of_the_page_are_accepted(service: Service) -> None:

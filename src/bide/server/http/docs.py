@@ -116,10 +116,11 @@ def _page(
         by_tag.setdefault(operation.tag, []).append(operation)
     parts = [
         f"<p>{_prose(document['info']['description'])}</p>",
-        f'<p>Machine-readable: <a href="{base}/openapi.json">openapi.json</a>. '
+        f'<p><a href="{base}/">Dashboard</a>. Machine-readable: <a href="{base}/openapi.json">openapi.json</a>. '
         f'Errors: <a href="{base}/problems">problems</a>.</p>',
-        _contents(by_tag),
         _kinds(document, registry, origin),
+        "<h2>Operations</h2>",
+        _contents(by_tag),
     ]
     for tag, operations in by_tag.items():
         parts.append(f"<h2>{escape(tag.capitalize())}</h2>")

@@ -8,17 +8,26 @@ from bide.server.http.request import Response, text_response
 
 __all__ = ["escape", "html_response", "wants_html"]
 
+# The colours, sizes and spacing of ui/dashboard.css.
 _STYLE = """
-:root { color-scheme: light dark; --border: color-mix(in srgb, currentColor 20%, transparent); }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: 0; }
-section { border-top: 1px solid var(--border); padding-top: .5rem; }
-code, pre { font: .875em/1.45 ui-monospace, monospace; }
-pre { padding: .75rem; overflow-x: auto; border: 1px solid var(--border); border-radius: .375rem; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
-  padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--border); }
-.method { font-weight: 700; display: inline-block; min-width: 4.5rem; }
-nav ul { list-style: none; padding: 0; } nav a { text-decoration: none; }
+:root { color-scheme: light dark; --bg: #f8f9fa; --surface: #fff; --sunken: #f1f3f5; --border: #e3e6ea; --text: #14171c;
+  --muted: #535b68; --accent: #2455c9; --mono: ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, monospace; }
+@media (prefers-color-scheme: dark) { :root { --bg: #0c0e11; --surface: #13161a; --sunken: #1a1e23; --border: #272c34;
+  --text: #e9ecf0; --muted: #a3abb8; --accent: #84aaff; } }
+body { font: 14px/22px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; background: var(--bg); color: var(--text);
+  max-width: 60rem; margin: 0 auto; padding: 32px 16px 48px; }
+h1 { font-size: 20px; line-height: 28px; font-weight: 600; } h2 { font-size: 16px; line-height: 24px; margin: 32px 0 12px; }
+h3 { font-size: 14px; margin: 0; } p { margin: 8px 0; } a { color: var(--accent); text-decoration: none; }
+a:hover { text-decoration: underline; } :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+section, nav { background: var(--surface); border: 1px solid var(--border); border-radius: 10px; padding: 12px 16px;
+  margin: 12px 0; box-shadow: 0 1px 2px rgb(16 24 40 / .05); }
+code, pre { font: 12px/18px var(--mono); overflow-wrap: anywhere; }
+pre { padding: 12px; margin: 8px 0; overflow-x: auto; background: var(--sunken); border-radius: 6px; }
+summary { cursor: pointer; color: var(--muted); }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top; font-weight: 400;
+  padding: 6px 12px 6px 0; border-bottom: 1px solid var(--border); } th { color: var(--muted); font-size: 12px; }
+.method { font-weight: 600; display: inline-block; min-width: 4.5rem; }
+nav ul { list-style: none; padding: 0; margin: 0; } nav li { padding: 2px 0; }
 """
 _SECURITY = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
