@@ -15,7 +15,7 @@ import pytest
 from tests.receiver import Receiver
 from tests.servers.postgres import Postgres
 from tests.servers.service import ServiceProcess
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 APP = "tests.apps.echo:app"
 OPTIONS = ["--webhooks-allow-private"]
@@ -30,6 +30,11 @@ async def receiver() -> AsyncIterator[Receiver]:
 def bide(service: ServiceProcess, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bide", "webhooks", *words, "--url", service.url]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def doctor(service: ServiceProcess, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bide", "doctor", "--url", service.url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=folder)
 
 
 async def ask(service: ServiceProcess, method: str, path: str, body: Any = None) -> Any:
@@ -76,6 +81,16 @@ async def test_the_command_line_creates_tests_replays_and_deletes(
         shown = await asyncio.to_thread(bide, service, "list")
         assert listed["id"] in shown.stdout
         assert secret not in shown.stdout
+        # A receiver that is gone: the service disables the webhook, and says so.
+        receiver.answer = lambda message: 410
+        await done(service)
+
+        def disabled() -> bool:
+            return "webhook-disabled" in str(service.ask("GET", "/readyz")["warnings"])
+
+        await asyncio.to_thread(until, disabled)
+        checked = await asyncio.to_thread(doctor, service, tmp_path)
+        assert f"Webhook {listed['id']} is disabled" in checked.stdout
         deleted = await asyncio.to_thread(bide, service, "delete", listed["id"])
         assert deleted.returncode == 0
         assert (await ask(service, "GET", "/webhooks"))["webhooks"] == []
