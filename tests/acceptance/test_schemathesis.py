@@ -24,16 +24,14 @@ from bide.core.jobs.state_machine import Succeeded
 from bide.core.wire.http import is_job_id
 from bide.server.http.request import Message, Receive, Scope, Send
 from bide.server.registry import File, Registry
+from tests.acceptance import schemathesis_hooks
 from tests.integration.http.service import Service
 from tests.servers.service import ServiceProcess
 
 # pyproject.toml disables it for all other tests, so that they start faster.
 pytest_plugins = ["schemathesis.pytest.plugin"]
 
-# For this process, and as a module of hooks for the command line.
-ALIAS = 'schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")'
-schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
-
+ROOT = Path(__file__).parents[2]
 # Of each operation: at every run of the tests, and in `make chaos`.
 FEW, MANY, MANY_REAL = 3, 120, 30
 
@@ -303,12 +301,12 @@ def test_three_minutes_of_all_checks_find_only_documented_refusals(
 ) -> None:
     """The command line of schemathesis, with its phases: examples, coverage, fuzzing, and sequences of requests."""
     (tmp_path / "schemathesis.toml").write_text("\n".join(_toml(_SETTINGS)))
-    (tmp_path / "hooks.py").write_text(f"import schemathesis\n{ALIAS}\n")
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = ["run", f"{running.url}/openapi.json", "--checks", "all", "--max-time", "180"]
     done = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", *command, "--continue-on-failure"],
         cwd=tmp_path,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks"},
+        env={**os.environ, "SCHEMATHESIS_HOOKS": schemathesis_hooks.__name__, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
