@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.servers.postgres import Postgres
+from tests.servers.redis import RedisServer
 from tests.servers.service import ServiceProcess
 from tests.waiting import until
 
@@ -54,6 +56,48 @@ def test_a_bulk_action_over_kill_9_changes_each_job_once(tmp_path: Path) -> None
         assert len(attempts) == KILLS + 1
     finally:
         service.stop()
+
+
+def test_another_replica_continues_a_bulk_action_with_the_celery_engine(
+    tmp_path: Path, postgres: Postgres, redis_server: RedisServer
+) -> None:
+    """No worker runs, so it also shows that the services themselves run the action."""
+    options = ["--store", f"{postgres.url}?schema=bulk", "--lease", "1.5", "--engine", "celery"]
+    options += ["--broker", redis_server.url]
+    replicas = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        replicas.append(ServiceProcess(tmp_path / name, "tests.apps.echo:app", options=options))
+    try:
+        for replica in replicas:
+            replica.start()
+        ids = [
+            one["jobId"]
+            for _ in range(3)
+            for one in replicas[0].ask("POST", "/jobs/batch", {"jobs": [{"kind": "echo"}] * 1000})[
+                "jobs"
+            ]
+        ]
+        order = {"action": "priority", "filter": {"kind": "echo"}, "priority": 3}
+        bulk = replicas[0].ask("POST", "/bulk", order)["jobId"]
+        until(partial(beyond, replicas[0], bulk, 0))
+        attempts = replicas[0].ask("GET", f"/jobs/{bulk}?include=attempts")["attempts"]
+        runs_it = int(attempts[0]["worker"].rpartition(":")[2].removesuffix(".bulk"))
+        killed, other = sorted(replicas, key=lambda replica: runs_it not in replica.pids)
+        assert runs_it in killed.pids
+        killed.kill()
+        done = ended(other, bulk)
+        assert done["status"] == "DONE", done
+        result = done["result"]
+        assert (result["count"], result["changed"], result["skipped"]) == (len(ids), len(ids), 0)
+        assert len(other.ask("GET", f"/jobs/{bulk}?include=attempts")["attempts"]) == 2
+        assert redis_server.waiting("bide") == 0  # no worker is asked to run it
+        for some in (ids[0], ids[-1]):
+            job = other.ask("GET", f"/jobs/{some}")
+            assert (job["status"], job["priority"]) == ("PENDING", 3)
+    finally:
+        for replica in replicas:
+            replica.stop()
 
 
 def beyond(service: ServiceProcess, job_id: str, reached: int) -> int:

@@ -139,7 +139,7 @@ def _message(type_: str) -> Message:
 # that is the name of an operation.
 _STATE = ["2xx", "304", "404", "405", "409", "410", "412", "416"]
 # What a schema cannot say: a deadline lies ahead, a cursor comes from an earlier answer, `id` stands alone, `from` is
-# before `to`.
+# before `to`, the statuses and the priority fit the action.
 _UNSAYABLE = [*_STATE, "400", "422"]
 
 
@@ -172,7 +172,7 @@ _SETTINGS: dict[str, Any] = {
         *(
             {"include-operation-id": name, **_refusals(_UNSAYABLE)}
             for name in (
-                *("submitJob", "listJobs", "getStatistics"),
+                *("submitJob", "listJobs", "getStatistics", "bulkAction"),
                 *("createWebhook", "updateWebhook", "replayWebhook"),
             )
         ),
