@@ -146,6 +146,8 @@ class BulkActions:
     ) -> Inserted:
         """Store the job of a bulk action. Raises InvalidInput and NotConfirmed."""
         self._intake.check_open()
+        if key is not None and "\0" in key:
+            raise InvalidInput("an idempotency key cannot contain NUL")
         before, end = await self._end()
         filter = self._filter(request, tenant, end)
         repeated = key is not None and await self._store.has_key(tenant, BULK, key)
@@ -444,6 +446,8 @@ class _Run:
             order = _read_order.decode(self._input)
             filter = filter_of(order.action, order.filter, self._registry, self.job.tenant, order.end)
             return await self._walk(order, filter)
+        except StoreUnavailable:  # only raised while the runner stops
+            return self._end()
         except QueryTimeout as error:
             return Raised(code="QUERY_TIMEOUT", message=error.detail, retryable=False)
         except Problem as error:  # for example a path that the app no longer declares

@@ -13,7 +13,7 @@ from bide.core.errors import QueryTimeout, SetupError
 from bide.core.jobs.record import Job
 from bide.server import bulk
 from bide.server.registry import Registry
-from bide.server.store import BulkPage
+from bide.server.store import BulkPage, StoreUnavailable
 from tests.integration.http.service import Reply, Service
 from tests.waiting import eventually
 
@@ -311,6 +311,23 @@ async def test_a_shutdown_hands_the_action_back(
     result = (await ended(service, bulk_id))["result"]
     assert (result["count"], result["changed"], result["skipped"]) == (3, 3, 0)
     await another.stop()
+
+
+async def test_a_shutdown_while_the_store_is_unavailable_does_not_fail_the_action(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await failed(service)
+    tried = asyncio.Event()
+
+    async def unavailable(page: BulkPage) -> Any:
+        tried.set()
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(service.store, "act", unavailable)
+    bulk_id = await start(service, "retry", {})
+    await tried.wait()
+    await service.parts.bulk.stop()
+    assert await status_of(service, bulk_id) == "PENDING"
 
 
 async def test_reserved_kinds_cannot_be_submitted_or_declared(service: Service) -> None:
