@@ -83,7 +83,7 @@ def test_a_running_job_moves_and_ends_while_it_is_watched(
     show(page, service)
     job = submit(service, "until_there", {"path": str(go)}, labels={"name": "film.mov"})
     row = page.wait_for_selector(f'.running a[href="#/jobs/{job}"]')
-    page.wait_for_function("document.querySelector('.connection').textContent.startsWith('Live')")
+    page.wait_for_function("() => document.querySelector('.connection').textContent.startsWith('Live')")
     page.wait_for_selector(f'.running a[href="#/jobs/{job}"] [aria-valuenow="60"]')
     row.click()
     page.wait_for_selector(".badge.s-PROCESSING")
@@ -105,7 +105,7 @@ def test_filters_are_in_the_address_and_survive_a_reload(page: Any, service: Ser
     page.keyboard.press("/")
     page.keyboard.type("label.team:ops")
     page.keyboard.press("Enter")
-    page.wait_for_function("location.hash.includes('q=label.team')")
+    page.wait_for_function("() => location.hash.includes('q=label.team')")
     assert "OCR_TIMEOUT" in page.inner_text(f'tr[data-id="{wanted}"]')
     page.reload()
     page.wait_for_selector(f'tr[data-id="{wanted}"]')
@@ -128,7 +128,7 @@ def test_the_keyboard_reaches_everything(page: Any, service: ServiceProcess) -> 
     second = page.evaluate("document.activeElement.dataset.id")
     assert second == page.evaluate("document.querySelectorAll('tr[data-id]')[1].dataset.id")
     page.keyboard.press("Enter")
-    page.wait_for_function(f"location.hash === '#/jobs/{second}'")
+    page.wait_for_function(f"() => location.hash === '#/jobs/{second}'")
     page.keyboard.press("?")
     page.wait_for_selector("dialog[open] >> text=Keyboard")
     page.keyboard.press("Escape")
@@ -162,6 +162,24 @@ def test_a_running_job_is_cancelled(page: Any, service: ServiceProcess, tmp_path
     assert page.evaluate("document.activeElement.textContent") == "Keep it running"  # the safe one
     page.click("dialog button:has-text('Cancel the job')")
     page.wait_for_selector(".badge.s-CANCELLED")
+
+
+def test_actions_apply_to_all_that_match(page: Any, service: ServiceProcess) -> None:
+    labels = {"batch": "bulk"}
+    jobs = [submit(service, "ocr", {"document": "a", "fail": "NO"}, labels=labels) for _ in range(3)]
+    for job in jobs:
+        assert ended(service, job)["status"] == "ERROR"
+    show(page, service, "#/jobs?label=batch:bulk&status=DONE&status=ERROR")
+    page.wait_for_selector(f'tr[data-id="{jobs[0]}"]')
+    page.click(".bulk button:has-text('Delete')")
+    page.wait_for_selector("dialog >> text=Delete 3 jobs?")
+    assert page.is_disabled("dialog button:has-text('Delete 3 jobs')")
+    page.fill("#typed", "3")
+    page.click("dialog button:has-text('Delete 3 jobs')")
+    page.wait_for_selector(".toast a:has-text('Show progress')")
+    page.wait_for_selector("text=No job matches")
+    assert "label=batch" in page.url  # the filter stays
+    assert service.ask("GET", "/jobs?label=batch:bulk")["jobs"] == []
 
 
 def test_a_queue_is_paused_and_resumed(page: Any, service: ServiceProcess) -> None:
@@ -257,6 +275,7 @@ def test_no_page_has_barriers(page: Any, service: ServiceProcess) -> None:
     ended(service, done)
     places = {  # each with what it shows when it is complete
         "#/": ".codes li",
+        "#/jobs?status=ERROR": ".bulk",
         "#/jobs": "tr[data-id]",
         "#/jobs?q=label.a:b": ".empty",
         f"#/jobs/{failed}": ".traceback",
@@ -328,3 +347,44 @@ def test_a_read_only_dashboard_has_no_actions(browser: Any, tmp_path: Path) -> N
         page.close()
     finally:
         process.stop()
+
+
+# Replaces the WebSocket: about 2,000 events per second, for four seconds, about the jobs that the page shows.
+FLOOD = """
+window.long = [];
+const watch = (list) => list.getEntries().forEach((entry) => window.long.push(entry.duration));
+new PerformanceObserver(watch).observe({ type: "longtask" });
+window.WebSocket = class {
+  static OPEN = 1;
+  readyState = 0;
+  constructor() { setTimeout(() => { this.readyState = 1; this.onopen(); this.flood(); }, 50); }
+  send() {}
+  async flood() {
+    await new Promise((resolve) => setTimeout(resolve, 2000));
+    const { jobs } = await (await fetch("/jobs?limit=50")).json();
+    let sent = 0;
+    window.long.length = 0;
+    const timer = setInterval(() => {
+      for (let turn = 0; turn < 40; turn += 1) {
+        sent += 1;
+        const progress = { percent: sent % 100, message: "m", step: null, done: sent % 9, total: 9, unit: "u" };
+        const type = sent % 3 ? "progress" : "status";
+        const job = { kind: "ocr", queue: "docs", status: "PROCESSING", version: sent, progress };
+        this.onmessage({ data: JSON.stringify({ jobId: jobs[sent % jobs.length].jobId, type, job }) });
+      }
+    }, 20);
+    setTimeout(() => { clearInterval(timer); window.sent = sent; }, 4000);
+  }
+};
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("place", ["#/", "#/jobs"])
+def test_many_events_do_not_block_the_page(page: Any, service: ServiceProcess, place: str) -> None:
+    submit(service, "export", {"table": "a"})
+    page.add_init_script(FLOOD)
+    show(page, service, place)
+    page.wait_for_function("() => window.sent")
+    assert page.evaluate("window.sent") > 4000
+    assert max(page.evaluate("window.long"), default=0) <= 100  # milliseconds

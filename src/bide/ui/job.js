@@ -20,7 +20,7 @@ export function show(page) {
   // --- head
 
   const kindLink = h("a", { href: "#/jobs" });
-  const crumbs = h("p", { class: "crumbs" }, h("a", { href: "#/jobs" }, "Jobs"), icon("right"), kindLink, icon("right"), h("code", null, cut(id, 40)), copyButton(id, "Copy the id"));
+  const crumbs = h("p", { class: "crumbs" }, h("a", { href: "#/jobs" }, "Jobs"), icon("right"), kindLink, icon("right"), h("code", null, cut(id, 40)), copyButton(id, "Copy the id"), h("span", { class: "next", "aria-hidden": "true" }, "Next ", h("kbd", null, "j"), " Previous ", h("kbd", null, "k")));
   const heading = h("h1", null, f.shortId(id));
   const state = h("span");
   const tools = h("div", { class: "tools" });
@@ -75,7 +75,8 @@ export function show(page) {
     const shown = `${job.status} ${job.cancelRequested}`;
     if (readOnly || tools.shown === shown) return;
     tools.shown = shown;
-    tools.replaceChildren(linkButton("Run again with edited input", `#/submit?${new URLSearchParams({ from: id })}`, { icon: "edit" }),
+    // The service rejects submissions of its own kinds.
+    tools.replaceChildren(...(job.kind.startsWith("bide.") ? [] : [linkButton("Run again with edited input", `#/submit?${new URLSearchParams({ from: id })}`, { icon: "edit" })]),
       ...(canCancel() ? [button("Cancel", { icon: "stop", kind: "danger", onclick: cancel })] : []), ...(canRetry() ? [button("Retry", { icon: "retry", kind: "primary", onclick: retry })] : []),
       ...(job.cancelRequested && !f.TERMINAL.has(job.status) ? [h("span", { class: "faint" }, "cancel requested")] : []));
   }

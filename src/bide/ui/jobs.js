@@ -1,6 +1,7 @@
 // The list: search and filters are in the URL, rows update in place, pages follow a cursor.
 
 import { ago, announce, bar, button, cut, empty, h, icon, keyed, linkButton, name, progressText, select, setText, statusWord } from "./dom.js";
+import { bulkButtons } from "./bulk.js";
 import * as f from "./format.js";
 
 const LIMIT = 50;
@@ -133,7 +134,8 @@ export function show(page) {
   const shown = h("span", { class: "faint" });
   const arrived = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { arrived.hidden = true; reader.now(); } });
   const none = h("div", { hidden: true });
-  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
+  const bulk = readOnly ? h("div", { hidden: true }) : bulkButtons(page, () => params, () => reader.soon());
+  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, bulk, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
   view.append(panel);
 
   function create(job) {
@@ -211,6 +213,8 @@ export function show(page) {
     arrived.hidden = true;
     draw();
     drawNone();
+    bulk.hidden = readOnly || !jobs.length || !hasFilter();
+    bulk.check?.();
   }
 
   const hasFilter = () => ["q", ...Object.keys(NAMES)].some((key) => params.has(key));

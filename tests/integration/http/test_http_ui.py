@@ -74,6 +74,8 @@ async def test_a_browser_gets_the_dashboard_and_programs_get_links(service: Serv
     page = await service.call("GET", "/", headers=BROWSER)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert b'data-mode="on"' in page.body and b'src="/ui/app.js"' in page.body and b"$" not in page.body
+    mounted = await service.call("GET", "/", headers=BROWSER, mount="/api")
+    assert b'src="/api/ui/app.js"' in mounted.body
     for headers in ({}, {"Accept": "application/json"}, {"Accept": "*/*"}):
         links = await service.call("GET", "/", headers=headers)
         assert links.json()["name"] == "bide" and links.headers["vary"] == "Accept"
