@@ -73,7 +73,6 @@ def test_another_replica_continues_a_bulk_action_with_the_celery_engine(
             replica.start()
         ids = [
             one["jobId"]
-            for _ in range(3)
             for one in replicas[0].ask("POST", "/jobs/batch", {"jobs": [{"kind": "echo"}] * 1000})[
                 "jobs"
             ]

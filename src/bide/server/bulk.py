@@ -8,7 +8,7 @@ with an owner, a lease and a fence.
    page; so does a retry of a cancelled action.
 2. The runner walks the jobs in the order of their ids, and stops at `BulkOrder.end`. Jobs that are created after the request
    have a greater id.
-3. The runner pauses after each page for as long as the page took, so that other requests do not wait.
+3. Pages are small, and the runner pauses after each for longer than the page took, so that other requests hardly wait.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ from bide.server.store.bulk_operations import read_state
 
 log = logging.getLogger("bide.bulk")
 T = TypeVar("T")
-PAGE = 50  # jobs per transaction, so that other writes wait for a few milliseconds at most
+PAGE = 10  # jobs per transaction, so that other requests wait for two milliseconds at most
+PAUSE = 2  # times the duration of a page, after each page
 IDS = 2000  # ids per query
 COUNT_IDS = 10_000
 CONCURRENT = 2  # bulk actions that one service runs at the same time
@@ -519,7 +520,7 @@ class _Run:
         self._report()
         if order.action == "delete":
             await self._remove_files(outcome.changed)
-        await self._pause(time.monotonic() - began)
+        await self._pause(PAUSE * (time.monotonic() - began))
         return not (self._stopping or self._lost)
 
     async def _remove_files(self, ids: Sequence[str]) -> None:
