@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, get_args
 
 import msgspec
@@ -24,7 +25,9 @@ ALL_TYPES = frozenset({*LOG_TYPES, "progress"})
 COMMENT = b":\n\n"  # keeps a connection open
 _CURSOR = re.compile(CURSOR_PATTERN)
 _TERMINAL = frozenset(status.value for status in TERMINAL)
-_INSTANTS = ("due", "nextAttemptAt", "loggedAt")
+_INSTANTS = frozenset({"due", "nextAttemptAt", "loggedAt"})
+# The events of a transaction have the same time.
+_instant = lru_cache(256)(render_instant)
 encode = msgspec.json.Encoder().encode
 
 
@@ -92,16 +95,15 @@ class EventMessage:
     def wire(self) -> WireEvent:
         event = self.event
         facts = event.job
-        if any(name in facts for name in _INSTANTS):
-            facts = dict(facts)
-            for name in _INSTANTS:
-                if name in facts:
-                    facts[name] = render_instant(facts[name])
+        if not _INSTANTS.isdisjoint(facts):
+            facts = {
+                name: _instant(value) if name in _INSTANTS else value for name, value in facts.items()
+            }
         return WireEvent(
             id=f"{self.epoch}-{event.id}" if event.id else msgspec.UNSET,
             job_id=event.job_id or None,
             type=event.type if event.id else "progress",
-            at=render_instant(event.at),
+            at=_instant(event.at),
             job=facts,
         )
 
