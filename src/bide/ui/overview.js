@@ -33,6 +33,8 @@ export function show(page) {
   running.body.append(list);
   running.append(runningFoot);
   const failures = panel("Failures by code");
+  const failuresFoot = h("footer", { hidden: true });
+  failures.append(failuresFoot);
   const throughput = panel("Throughput", { aside: h("span", { class: "legend" }, h("i", { class: "swatch done" }), "Done", h("i", { class: "swatch error" }), "Error") });
   const times = panel("Run time", { aside: h("span", { class: "legend" }, h("i", { class: "stroke p50" }), "p50", h("i", { class: "stroke p95" }), "p95") });
   const queues = panel("Queues", { aside: h("a", { href: "#/queues" }, "All queues") });
@@ -177,6 +179,9 @@ export function show(page) {
     const codes = Object.entries(whole.total.failed).sort((a, b) => b[1] - a[1]);
     const most = codes[0]?.[1] ?? 1;
     setText(failures.noteElement, `${f.count(sum(whole.total.failed))} in the last ${text}`);
+    failuresFoot.hidden = !codes.length;
+    const query = new URLSearchParams({ status: "ERROR", ...(kind && { kind }), createdAfter: whole.from });
+    failuresFoot.replaceChildren(h("span", { class: "faint" }, codes.length > 6 ? `${codes.length - 6} more codes` : ""), h("a", { href: `#/jobs?${query}` }, readOnly ? "Open failed jobs" : "Open and retry failed jobs"));
     if (!codes.length) {
       failures.body.replaceChildren(h("p", { class: "quiet" }, `No job has failed in the last ${text}.`));
       return;
@@ -184,7 +189,7 @@ export function show(page) {
     if (!failures.list) failures.list = h("ol", { class: "codes" });
     if (failures.list.parentNode !== failures.body) failures.body.replaceChildren(failures.list);
     keyed(failures.list, codes.slice(0, 6), ([code]) => code, ([code]) => {
-      const query = new URLSearchParams({ status: "ERROR", code });
+      const query = new URLSearchParams({ status: "ERROR", code, ...(kind && { kind }) });
       return h("li", null, h("a", { href: `#/jobs?${query}` }, h("span", { class: "code" }, name(code), h("b")), h("span", { class: "place" }), h("span", { class: "faint when" })));
     }, (row, [code, number]) => {
       setText(row.querySelector("b"), f.count(number));

@@ -13,7 +13,7 @@ export function queueTable({ readOnly, client }, changed) {
 
   async function act(queue, verb) {
     if (verb === "pause") {
-      const sure = await confirm(`Pause ${queue.name}?`, `The service starts no more jobs of this queue until it is resumed, also after a restart. ${queue.running} running jobs continue.`, { yes: "Pause", no: "Keep it running" });
+      const sure = await confirm(`Pause ${queue.name}?`, `The service starts no more jobs of this queue until it is resumed, also after a restart. ${queue.running === 1 ? "The running job continues." : `${f.count(queue.running)} running jobs continue.`}`, { yes: "Pause", no: "Keep it running" });
       if (!sure) return;
     }
     try {
