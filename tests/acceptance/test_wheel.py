@@ -109,4 +109,4 @@ def test_the_module_for_javascript_is_there(installed: Installed, tmp_path: Path
     done = subprocess.run(
         [installed.python, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert {"bide.js", "bide.d.ts"} <= set(done.stdout.split())
+    assert {"bide.js", "bide.d.ts", "app.js", "dashboard.css"} <= set(done.stdout.split())
