@@ -42,6 +42,7 @@ NEAR = 2000
 MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
 BATCH_INTERVAL = 0.1  # seconds
+BATCHES = 8  # that are sent without a pause
 TICK = 1.0
 MAX_FOLLOWED = 5000  # jobs that run elsewhere and whose progress a filter selects
 KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called
@@ -348,10 +349,15 @@ class Broadcaster:
         self._flush(urgent, now)
 
     def _send_batches(self) -> None:
+        """Send the first batches, and the others a little later: sending all at once would delay running jobs."""
+        loop = asyncio.get_running_loop()
         self._sending = None
-        unsent, self._unsent = self._unsent, []
-        self._sent_at = now = asyncio.get_running_loop().time()
-        self._flush(unsent, now)
+        first, self._unsent = self._unsent[:BATCHES], self._unsent[BATCHES:]
+        self._sent_at = now = loop.time()
+        self._flush(first, now)
+        if self._unsent:
+            pause = BATCH_INTERVAL * BATCHES / (BATCHES + len(self._unsent))
+            self._sending = loop.call_later(pause, self._send_batches)
 
     def _flush(self, subscriptions: Sequence[EventSubscription], now: float) -> None:
         for subscription in subscriptions:
