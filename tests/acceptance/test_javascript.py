@@ -389,7 +389,7 @@ def test_jobs_of_a_vendor_without_a_foreseeable_refusal() -> None:
         ((statuses, requests, refused),) = run_node(script, vendor.url, *start(vendor, 12))
         assert statuses == ["COMPLETED"] * 12
         assert (refused, vendor.refused) == (0, 0)
-        assert 12 < requests <= 100
+        assert 12 < requests <= 200
 
 
 def test_a_fixed_window_is_not_exceeded() -> None:
