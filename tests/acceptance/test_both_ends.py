@@ -188,15 +188,15 @@ def test_commands_by_a_query_act_on_all_jobs_that_match(url: str, tmp_path: Path
     assert bide(url, "queue", "pause", "video").returncode == 0
     try:
         with Client(url) as client:
-            jobs = client.submit_many([{"kind": "count", "labels": {"team": "ops"}}] * 3)
+            jobs = client.submit_many([{"kind": "count", "labels": {"team": "bulk"}}] * 3)
             other = client.submit("count", labels={"team": "dev"})
             ids = [job.id for job in jobs if not isinstance(job, ServiceError)]
-            query = ("--q", "label.team:ops")
+            query = ("--q", "label.team:bulk")
             assert bide(url, "cancel", *query, "--dry-run").stdout == "3 jobs match\n"
             done = bide(url, "cancel", *query)
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith("cancel: 3 jobs changed, 0 refused, 0 skipped (")
-            assert client.bulk_count("retry", label=("team", "ops"), status="CANCELLED") == 3
+            assert client.bulk_count("retry", label=("team", "bulk"), status="CANCELLED") == 3
             again = bide(url, "retry", *query, "--kind", "count", "--json")
             shown = json.loads(again.stdout)
             assert (shown["kind"], shown["status"], shown["result"]["changed"]) == (
