@@ -43,6 +43,7 @@ MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
 BATCH_INTERVAL = 0.1  # seconds
 BATCHES = 8  # that are sent without a pause
+SPREAD = 200  # batches that are sent with pauses in between
 TICK = 1.0
 MAX_FOLLOWED = 5000  # jobs that run elsewhere and whose progress a filter selects
 KEEP_ALIVE = 15.0  # seconds without an event after which `Subscriber.keep_alive` is called
@@ -349,10 +350,13 @@ class Broadcaster:
         self._flush(urgent, now)
 
     def _send_batches(self) -> None:
-        """Send the first batches, and the others a little later: sending all at once would delay running jobs."""
+        """Send the first batches, and the others a little later: sending all at once would delay running jobs. Very many are
+        sent at once, because their last events would be late.
+        """
         loop = asyncio.get_running_loop()
         self._sending = None
-        first, self._unsent = self._unsent[:BATCHES], self._unsent[BATCHES:]
+        count = BATCHES if len(self._unsent) <= SPREAD else len(self._unsent)
+        first, self._unsent = self._unsent[:count], self._unsent[count:]
         self._sent_at = now = loop.time()
         self._flush(first, now)
         if self._unsent:
