@@ -47,7 +47,7 @@ export const setText = (element, text) => {
   return element;
 };
 
-// A name that somebody else has chosen: isolated, so that it cannot reorder the text around it.
+// A name that a caller has chosen: isolated, so that it cannot reorder the text around it.
 export const name = (text, props) => h("bdi", props, cut(text, 300));
 
 // --- icons: 16 × 16, drawn with lines unless they are filled
@@ -83,7 +83,7 @@ export function icon(which, props) {
     svg("path", { d: ICONS[which], fill: "none", stroke: "currentColor", "stroke-width": 1.5, "stroke-linecap": "round", "stroke-linejoin": "round" }));
 }
 
-// Each status has an outline of its own, so that it can be told apart without colour.
+// Each status has an outline of its own, so that it is recognisable without colour.
 export function statusIcon(status) {
   const line = { fill: "none", stroke: "currentColor", "stroke-width": 1.7, "stroke-linecap": "round", "stroke-linejoin": "round" };
   const mark = { ...line, stroke: "var(--surface)", "stroke-width": 1.7 };

@@ -117,7 +117,7 @@ def tenant_secrets(tx: RecordAccess, tenant: str, new: str) -> tuple[SigningSecr
     return secrets
 
 
-class _Lane:
+class _DeliveryQueue:
     """The deliveries of one job to one endpoint, in order. `ticket` identifies its current entry in the time queue."""
 
     __slots__ = ("deliveries", "endpoint", "key", "ticket")
@@ -130,14 +130,14 @@ class _Lane:
 
 
 class _Host:
-    """A host with its concurrent requests, the lanes that wait for one, and its breaker."""
+    """A host with its concurrent requests, the queues that wait for one, and its breaker."""
 
     __slots__ = ("active", "breaker", "name", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.active = 0
-        self.waiting: deque[_Lane] = deque()
+        self.waiting: deque[_DeliveryQueue] = deque()
         self.breaker = HostBreaker()
 
 
@@ -147,7 +147,7 @@ class _EndpointQueue:
     def __init__(self, id: str, tenant: str) -> None:
         self.id = id
         self.tenant = tenant
-        self.lanes: dict[str, _Lane] = {}
+        self.queues: dict[str, _DeliveryQueue] = {}
         self.loaded = 0
         self.last = ""  # the greatest name that was loaded
         self.more = False  # whether the store has deliveries that are not loaded
@@ -196,7 +196,7 @@ class Publisher:
         self._tenants: dict[str, _Tenant] = {}
         self._endpoints: dict[str, _EndpointQueue] = {}
         self._hosts: dict[str, _Host] = {}
-        self._due: list[tuple[float, int, int, _Lane]] = []
+        self._due: list[tuple[float, int, int, _DeliveryQueue]] = []
         self._tickets = count(1)
         self._active = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -311,10 +311,10 @@ class Publisher:
         """The age of the oldest delivery that is loaded and has not ended."""
         oldest = min(
             (
-                lane.deliveries[0].created_at
+                queue.deliveries[0].created_at
                 for endpoint in self._endpoints.values()
-                for lane in endpoint.lanes.values()
-                if lane.deliveries
+                for queue in endpoint.queues.values()
+                if queue.deliveries
             ),
             default=None,
         )
@@ -650,16 +650,16 @@ class Publisher:
         endpoint.last = delivery.name
         endpoint.loaded += 1
         key = delivery.job_id if delivery.replay is None else f"{delivery.replay} {delivery.job_id}"
-        lane = endpoint.lanes.get(key)
-        if lane is None:
-            lane = endpoint.lanes[key] = _Lane(endpoint, key)
-        lane.deliveries.append(delivery)
-        if len(lane.deliveries) == 1:
-            self._schedule(lane, delivery.next_at)
+        queue = endpoint.queues.get(key)
+        if queue is None:
+            queue = endpoint.queues[key] = _DeliveryQueue(endpoint, key)
+        queue.deliveries.append(delivery)
+        if len(queue.deliveries) == 1:
+            self._schedule(queue, delivery.next_at)
 
-    def _schedule(self, lane: _Lane, at: float) -> None:
-        lane.ticket = next(self._tickets)
-        heapq.heappush(self._due, (at, lane.ticket, lane.ticket, lane))
+    def _schedule(self, queue: _DeliveryQueue, at: float) -> None:
+        queue.ticket = next(self._tickets)
+        heapq.heappush(self._due, (at, queue.ticket, queue.ticket, queue))
 
     async def _load(self, endpoint: _EndpointQueue) -> None:
         """Load deliveries that wait in the store."""
@@ -682,17 +682,17 @@ class Publisher:
         for text in found.values():
             self._add(endpoint, _read_delivery.decode(text))
         endpoint.more = more
-        if not found and not endpoint.lanes and not more:
+        if not found and not endpoint.queues and not more:
             self._endpoints.pop(endpoint.id, None)
 
     def _expedite(self, endpoint: _EndpointQueue) -> None:
         """Make all waiting deliveries due, because their endpoint was disabled or deleted, or was changed."""
         now = self._store.now()
         for host in self._hosts.values():
-            host.waiting = deque(lane for lane in host.waiting if lane.endpoint is not endpoint)
-        for lane in endpoint.lanes.values():
-            if lane.ticket:
-                self._schedule(lane, now)
+            host.waiting = deque(queue for queue in host.waiting if queue.endpoint is not endpoint)
+        for queue in endpoint.queues.values():
+            if queue.ticket:
+                self._schedule(queue, now)
 
     def _target(self, endpoint: _EndpointQueue) -> Webhook | None:
         """The webhook of an endpoint; None if it was deleted."""
@@ -714,21 +714,21 @@ class Publisher:
             return
         now = self._store.now()
         while self._due and self._due[0][0] <= now:
-            _, ticket, _, lane = heapq.heappop(self._due)
-            if ticket != lane.ticket or not lane.deliveries:
+            _, ticket, _, queue = heapq.heappop(self._due)
+            if ticket != queue.ticket or not queue.deliveries:
                 continue
-            endpoint, delivery = lane.endpoint, lane.deliveries[0]
+            endpoint, delivery = queue.endpoint, queue.deliveries[0]
             target = self._target(endpoint)
             if target is None or not (target.enabled or delivery.replay):
-                self._start(None, lane)
+                self._start(None, queue)
             elif endpoint.paused_until > now:
-                self._schedule(lane, endpoint.paused_until)
+                self._schedule(queue, endpoint.paused_until)
             else:
                 name = urlsplit(target.url).netloc
                 host = self._hosts.get(name)
                 if host is None:
                     host = self._hosts[name] = _Host(name)
-                host.waiting.append(lane)
+                host.waiting.append(queue)
         for host in list(self._hosts.values()):
             while (
                 host.waiting
@@ -740,17 +740,17 @@ class Publisher:
             if not host.waiting and not host.active and not host.breaker.failures:
                 del self._hosts[host.name]
 
-    def _start(self, host: _Host | None, lane: _Lane) -> None:
-        lane.ticket = 0
+    def _start(self, host: _Host | None, queue: _DeliveryQueue) -> None:
+        queue.ticket = 0
         self._active += 1
         if host is not None:
             host.active += 1
-        task = asyncio.create_task(self._attempt(host, lane))
+        task = asyncio.create_task(self._attempt(host, queue))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _attempt(self, host: _Host | None, lane: _Lane) -> None:
-        endpoint, delivery = lane.endpoint, lane.deliveries[0]
+    async def _attempt(self, host: _Host | None, queue: _DeliveryQueue) -> None:
+        endpoint, delivery = queue.endpoint, queue.deliveries[0]
         try:
             if host is None:
                 await self._give_up(endpoint, delivery)
@@ -768,25 +768,25 @@ class Publisher:
         except Exception:
             log.exception("the delivery %s failed unexpectedly; retrying", delivery.name)
             done = delivery
-            lane.deliveries[0] = replace(delivery, next_at=self._store.now() + 60.0)
+            queue.deliveries[0] = replace(delivery, next_at=self._store.now() + 60.0)
         finally:
             self._active -= 1
         if self._endpoints.get(endpoint.id) is endpoint:  # this process is still the publisher
-            self._continue(lane, delivery, done)
+            self._continue(queue, delivery, done)
 
-    def _continue(self, lane: _Lane, delivery: Delivery, done: Delivery | None) -> None:
-        """Start the next delivery of the lane, or wait for the next attempt."""
-        endpoint = lane.endpoint
+    def _continue(self, queue: _DeliveryQueue, delivery: Delivery, done: Delivery | None) -> None:
+        """Start the next delivery of the queue, or wait for the next attempt."""
+        endpoint = queue.endpoint
         if done is None or done.status != "pending":
-            lane.deliveries.popleft()
+            queue.deliveries.popleft()
             endpoint.loaded -= 1
-        elif lane.deliveries[0] is delivery:
-            lane.deliveries[0] = done
-        if lane.deliveries:
-            self._schedule(lane, lane.deliveries[0].next_at)
+        elif queue.deliveries[0] is delivery:
+            queue.deliveries[0] = done
+        if queue.deliveries:
+            self._schedule(queue, queue.deliveries[0].next_at)
         else:
-            del endpoint.lanes[lane.key]
-            if not endpoint.lanes and not endpoint.more:
+            del endpoint.queues[queue.key]
+            if not endpoint.queues and not endpoint.more:
                 del self._endpoints[endpoint.id]
         self._pump()
         if not self._active or self._due or (endpoint.more and endpoint.loaded < MAX_LOADED // 2):
@@ -1047,7 +1047,7 @@ class Publisher:
             endpoint = self._endpoint(webhook, tenant)
             for delivery in deliveries:
                 self._add(endpoint, delivery)
-            if not endpoint.lanes and not endpoint.more:
+            if not endpoint.queues and not endpoint.more:
                 self._endpoints.pop(endpoint.id, None)
         self._pump()
 
