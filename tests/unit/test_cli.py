@@ -289,7 +289,12 @@ def test_names_come_with_commas_or_as_a_list(arguments: list[str], settings: dic
 
 @pytest.mark.parametrize(
     "content,said",
-    [("[client]\nurll = 'x'", "urll"), ("[clint]\nurl = 'x'", "clint"), ("url", "bide.toml")],
+    [
+        ("[client]\nurll = 'x'", "urll"),
+        ("[clint]\nurl = 'x'", "clint"),
+        ("url", "bide.toml"),
+        ("[limits]\nsubmit = 'often'", "bide.toml: [limits] submit: 'often' is not a limit"),
+    ],
 )
 def test_a_mistake_in_the_file_is_told(content: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "bide.toml").write_text(content)

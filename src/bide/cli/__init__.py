@@ -165,9 +165,9 @@ def root(ctx: click.Context, config: Path | None) -> None:
       bide submit transcode --input '{"height": 480}' --wait
       bide list --status ERROR
     """
-    from bide.cli.settings import default_map
+    from bide.cli.settings import load
 
-    ctx.default_map = default_map(config)
+    load(ctx, config)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from bide.cli import options
+from bide.cli import options, settings
 from bide.core.errors import SetupError
 from bide.server.config import is_loopback
 
@@ -235,6 +235,7 @@ def serve(
         worker=WorkerConfig(workers=workers, lease=lease, drain=drain),
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),
         webhooks=WebhookConfig(allow_private=webhooks_allow_private),
+        limits=settings.limits(),
     )
     run(
         location.load(),

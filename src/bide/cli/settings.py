@@ -1,7 +1,8 @@
 """The settings of a command: flags, then BIDE_* variables, then bide.toml.
 
 bide.toml has a table [client] (url, key_file) for every command that talks to a service, and may have one for any other
-command under its name, such as [serve]. An unknown name is rejected, because it would have no effect.
+command under its name, such as [serve]. The table [limits] applies to `bide serve` and `bide worker`. An unknown name is
+rejected, because it would have no effect.
 """
 
 from __future__ import annotations
@@ -21,26 +22,57 @@ from bide.client import DEFAULT_URL
 
 if TYPE_CHECKING:
     from bide.client.client import AsyncClient
+    from bide.server.config import LimitsConfig
 
 CLIENT_SETTINGS = {"url", "key_file"}
 CLIENT_COMMANDS = {"cancel", "list", "retry", "status", "submit", "wait"}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def default_map(config: Path | None) -> dict[str, Any]:
-    """Return the settings in bide.toml, in click's form."""
+LIMITS = "bide.limits"  # in the `meta` of click's context
+
+
+def load(ctx: click.Context, config: Path | None) -> None:
+    """Read bide.toml into the context of the command."""
     path = config or Path("bide.toml")
     if config is None and not path.is_file():
-        return {}
+        return
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
+    limits = tables.pop("limits", None)
+    if limits is not None:
+        ctx.meta[LIMITS] = _limits(path, limits)
+    ctx.default_map = _default_map(path, tables)
+
+
+def limits() -> LimitsConfig:
+    """Return the table [limits] of bide.toml."""
+    from bide.server.config import LimitsConfig
+
+    found: LimitsConfig | None = click.get_current_context().meta.get(LIMITS)
+    return found or LimitsConfig()
+
+
+def _limits(path: Path, table: Any) -> LimitsConfig:
+    from bide.server.config import LimitsConfig
+
+    if not isinstance(table, dict):
+        raise click.UsageError(f"{path}: limits is not a table. Write [limits]")
+    try:
+        return LimitsConfig.read(table)
+    except ValueError as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def _default_map(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the commands, in click's form."""
     known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue", "webhooks"}
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(
-                f"{path}: unknown table [{name}]. Known tables: {', '.join(sorted(known))}"
+                f"{path}: unknown table [{name}]. Known tables: {', '.join(sorted({'limits', *known}))}"
             )
     client = _client(path, tables.get("client", {}))
     own = {name: _underscored(table) for name, table in tables.items() if name != "client"}

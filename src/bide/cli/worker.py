@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bide.cli import options
+from bide.cli import options, settings
 from bide.core.errors import SetupError
 
 
@@ -90,6 +90,7 @@ def worker(
         progress=progress,
         blobs=BlobsConfig(blobs),
         worker=WorkerConfig(workers=concurrency, lease=lease, drain=drain),
+        limits=settings.limits(),
     )
     places = f"store {backends.make_shared_database(config.store).shown}, broker {Broker(broker).shown}"
     code = run_worker(

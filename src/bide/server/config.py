@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from bide.core.jobs.lease import LEASE
+from bide.core.pacing.budget import Limit, read_limit
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,113 @@ class UpkeepConfig:
 
 
 @dataclass(frozen=True)
+class KindLimits:
+    """The limits of the jobs of one kind, of one tenant; None: no limit."""
+
+    submit: Limit | None = None  # submissions per time
+    waiting: int | None = None  # jobs that wait, or are scheduled
+    running: int | None = None  # jobs that run; more of them wait
+
+
+@dataclass(frozen=True)
+class TenantLimits:
+    """The limits of one tenant; None: no limit."""
+
+    submit: Limit | None = None  # submissions per time
+    waiting: int | None = None  # jobs that wait, or are scheduled
+    running: int | None = None  # jobs that run; more of them wait
+    bytes: int | None = None  # of uploads, results and output files
+    streams: int | None = None  # open event streams and WebSockets
+    uploads: int | None = None  # uploads that are not complete
+    weight: float = 1.0  # the share of the workers, relative to the other tenants
+    kinds: Mapping[str, KindLimits] = field(default_factory=dict)  # besides those of the tenant
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """What each tenant may use. `of` and `of_kind` look it up."""
+
+    default: TenantLimits = TenantLimits()  # of a tenant that `tenants` does not name
+    tenants: Mapping[str, TenantLimits] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> LimitsConfig:
+        """Read the table [limits] of bide.toml. A tenant has the defaults that it does not set itself. ValueError says what
+        is wrong.
+        """
+        rest = dict(table)
+        named = _tables(rest.pop("tenants", {}), "limits.tenants")
+        default = _read_tenant(TenantLimits(), rest, "limits")
+        tenants = {
+            name: _read_tenant(default, settings, f"limits.tenants.{name}")
+            for name, settings in named.items()
+        }
+        return cls(default, tenants)
+
+    def of(self, tenant: str) -> TenantLimits:
+        return self.tenants.get(tenant, self.default)
+
+    def of_kind(self, tenant: str, kind: str) -> KindLimits:
+        """The limits of one kind, which apply in addition to those of the tenant."""
+        return self.of(tenant).kinds.get(kind, NO_LIMITS)
+
+    def weight(self, tenant: str) -> float:
+        return self.of(tenant).weight
+
+
+NO_LIMITS = KindLimits()
+UNLIMITED = "unlimited"  # removes a default for a tenant
+_Limits = TypeVar("_Limits", KindLimits, TenantLimits)
+
+
+def _read_tenant(default: TenantLimits, table: Mapping[str, Any], place: str) -> TenantLimits:
+    rest = dict(table)
+    kinds = dict(default.kinds)
+    for name, settings in _tables(rest.pop("kinds", {}), f"{place}.kinds").items():
+        kinds[name] = _read_settings(kinds.get(name, NO_LIMITS), settings, f"{place}.kinds.{name}")
+    return replace(_read_settings(default, rest, place), kinds=kinds)
+
+
+def _read_settings(default: _Limits, table: Mapping[str, Any], place: str) -> _Limits:
+    known = [f.name for f in fields(default) if f.name != "kinds"]
+    read: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise ValueError(f"[{place}]: unknown setting {name!r}. Known settings: {', '.join(known)}")
+        try:
+            read[name] = _read_setting(name, value)
+        except ValueError as error:
+            raise ValueError(f"[{place}] {name}: {error}") from None
+    return replace(default, **read)
+
+
+def _read_setting(name: str, value: Any) -> Limit | int | float | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name == "weight":
+        if not number or not 0 < value < math.inf:
+            raise ValueError(f"{value!r} is not a weight. Use a number above 0")
+        return float(value)
+    if value == UNLIMITED:
+        return None
+    if name == "submit":
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is not a limit. Use 60/1m, or 60/1m:10 with a burst")
+        limit = read_limit(value)
+        if limit.requests < 1:
+            raise ValueError(f"{value!r} allows less than one submission. Use a longer time: 1/1h")
+        return limit
+    if not isinstance(value, int) or not number or value < 0:
+        raise ValueError(f"{value!r} is not a limit. Use a whole number, or {UNLIMITED!r}")
+    return value
+
+
+def _tables(value: Any, place: str) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+        raise ValueError(f"[{place}] has tables only: write [{place}.NAME]")
+    return value
+
+
+@dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
@@ -135,3 +246,4 @@ class Config:
     events: EventsConfig = field(default_factory=EventsConfig)
     webhooks: WebhookConfig = field(default_factory=WebhookConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
