@@ -340,6 +340,7 @@ class MemoryStore(TransactionalStore):
             for (of, tenant, name), text in self._tables.texts.items()
             if of == table
             and filter.tenant in (None, tenant)
+            and (not filter.names or name in filter.names)
             and name.startswith(filter.prefix)
             and (name > filter.after or table not in RECORDS)
             and (filter.before is None or name < filter.before)

@@ -578,6 +578,49 @@ async def test_deliveries_are_listed_in_pages(service: Service, receiver: Receiv
     assert (await service.call("GET", at.replace("=2", "=0"))).status == 422
 
 
+async def test_the_deliveries_of_a_job_to_all_webhooks_are_listed_in_pages(
+    service: Service, receiver: Receiver
+) -> None:
+    receiver.secrets.append((await service.call("GET", "/webhooks/secret")).json()["secret"])
+    one = await create(service, receiver, "/one", events=["status"])
+    two = await create(service, receiver, "/two")
+    job_id = await service.submit(webhook={"url": receiver.url + "/own", "events": ["status"]})
+    await service.finish(await service.claim())
+    other = await service.done()
+    receiver.answer = lambda message: 503 if message.path == "/hook/two" else None
+    await deliver(service)
+
+    async def listed(job_id: str, limit: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            at = f"/jobs/{job_id}/deliveries?limit={limit}" + (f"&cursor={cursor}" if cursor else "")
+            page = (await service.call("GET", at)).json()
+            assert len(page["deliveries"]) <= limit
+            found += page["deliveries"]
+            cursor = page["next"]
+        return found
+
+    found = await listed(job_id, 2)
+    assert found == await listed(job_id, 100)
+    ids = [d["id"] for d in found]
+    assert ids == sorted(ids, reverse=True)
+    assert Counter((d["webhookId"], d["status"]) for d in found) == {
+        (one["id"], "delivered"): 3,
+        (two["id"], "pending"): 1,
+        (None, "delivered"): 3,
+    }
+    assert {d["webhookId"] for d in await listed(other.id, 2)} == {one["id"], two["id"]}
+    service.clock.advance(60)
+    receiver.answer = None
+    await deliver(service)
+    assert {d["status"] for d in await listed(job_id, 2)} == {"delivered"}
+    assert (await service.call("GET", f"/jobs/{job_id}/deliveries?cursor=x")).status == 400
+    assert (await service.call("GET", f"/jobs/{job_id[:-1]}0/deliveries")).status == 404
+    await service.call("DELETE", f"/jobs/{job_id}")
+    assert (await service.call("GET", f"/jobs/{job_id}/deliveries")).status == 410
+
+
 async def test_old_deliveries_are_removed(service: Service, receiver: Receiver) -> None:
     webhook = await create(service, receiver)
     other = await create(service, receiver, "/other")
@@ -592,6 +635,15 @@ async def test_old_deliveries_are_removed(service: Service, receiver: Receiver) 
     await deliver(service)
     assert len(await deliveries(service, webhook)) == 1
     assert len(await service.store.records("deliveries")) == 1
+    assert len(await service.store.records("job_deliveries")) == 1
+    receiver.answer = lambda message: 503
+    await service.done()
+    await deliver(service)
+    await service.call("DELETE", f"/webhooks/{webhook['id']}")
+    service.clock.advance(61)
+    await deliver(service)
+    assert await service.store.records("pending_deliveries") == {}
+    assert await service.store.records("job_deliveries") == {}
 
 
 async def test_a_publisher_whose_position_was_moved_starts_again(

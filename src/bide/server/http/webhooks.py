@@ -10,6 +10,7 @@ from bide.core.clock import read_instant, render_instant
 from bide.core.errors import (
     BadCursor,
     Conflict,
+    Gone,
     InvalidInput,
     MalformedRequest,
     NotFound,
@@ -19,8 +20,9 @@ from bide.core.errors import (
 from bide.core.wire.http import ID_PATTERN, is_job_id
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.status import JOB_ID, find
 from bide.server.intake import Label, decode
-from bide.server.webhooks import Delivery, DeliveryStatus, Only, SigningSecret, Webhook
+from bide.server.webhooks import JOB_PREFIX, Delivery, DeliveryStatus, Only, SigningSecret, Webhook
 from bide.server.webhooks.service import WebhookService
 
 MAX_PAGE = 100
@@ -88,9 +90,12 @@ class WireAttempt(msgspec.Struct, rename="camel"):
 
 
 class WireDelivery(msgspec.Struct, rename="camel"):
-    """A message to the webhook. `response` is the first KiB of the last response."""
+    """A message to the webhook. `response` is the first KiB of the last response. `webhookId` is null if the webhook is the
+    job's own.
+    """
 
     id: str
+    webhook_id: str | None
     message_id: str
     type: str
     status: DeliveryStatus
@@ -167,6 +172,7 @@ def _delivery(delivery: Delivery) -> WireDelivery:
     pending = delivery.status == "pending"
     return WireDelivery(
         id=delivery.id,
+        webhook_id=None if delivery.webhook.startswith(JOB_PREFIX) else delivery.webhook,
         message_id=delivery.message_id,
         type=delivery.type,
         status=delivery.status,
@@ -236,20 +242,28 @@ async def test(request: HttpRequest) -> Response:
 
 
 async def deliveries(request: HttpRequest) -> Response:
-    before = request.one("cursor")
-    if before is not None and not is_job_id(before):
-        raise BadCursor("the cursor is not one that this service returned")
-    limit = _limit(request.one("limit"))
+    before, limit = _page(request)
     page, following = await _service(request).deliveries(request.tenant, request.args[0], before, limit)
     return object_response(WireDeliveries([_delivery(d) for d in page], following), UNCACHED)
 
 
-def _limit(text: str | None) -> int:
+async def job_deliveries(request: HttpRequest) -> Response:
+    before, limit = _page(request)
+    job = await find(request.components, request.args[0])
+    page, following = await _service(request).job_deliveries(job.tenant, job.id, before, limit)
+    return object_response(WireDeliveries([_delivery(d) for d in page], following), UNCACHED)
+
+
+def _page(request: HttpRequest) -> tuple[str | None, int]:
+    """The cursor and the limit. Raises BadCursor and InvalidInput."""
+    before, text = request.one("cursor"), request.one("limit")
+    if before is not None and not is_job_id(before):
+        raise BadCursor("the cursor is not one that this service returned")
     if text is None:
-        return 50
+        return before, 50
     if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MAX_PAGE):
         raise wrong_parameter("limit", f"must be from 1 to {MAX_PAGE}")
-    return int(text)
+    return before, int(text)
 
 
 async def replay(request: HttpRequest) -> Response:
@@ -296,6 +310,20 @@ WEBHOOK_ID = Parameter(
     "The id of the webhook.",
     {"type": "string", "pattern": f"^{ID_PATTERN}$"},
     required=True,
+)
+_PAGE = (
+    Parameter(
+        "limit",
+        "query",
+        "Deliveries per page.",
+        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50},
+    ),
+    Parameter(
+        "cursor",
+        "query",
+        "`next` of the previous page.",
+        {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+    ),
 )
 _READING = (MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput)
 _ABOUT = (
@@ -443,21 +471,20 @@ OPERATIONS = [
         "List the deliveries of a webhook",
         ResponseSpec(200, "Deliveries of the last 7 days, newest first.", WireDeliveries),
         f"'{_ONE}/deliveries?limit=10'",
-        parameters=(
-            Parameter(
-                "limit",
-                "query",
-                "Deliveries per page.",
-                {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50},
-            ),
-            Parameter(
-                "cursor",
-                "query",
-                "`next` of the previous page.",
-                {"type": "string", "pattern": f"^{ID_PATTERN}$"},
-            ),
-        ),
+        parameters=_PAGE,
         problems=(BadCursor, InvalidInput),
+    ),
+    _operation(
+        "GET",
+        "/jobs/{jobId}/deliveries",
+        job_deliveries,
+        "listJobDeliveries",
+        "List the webhook deliveries of a job",
+        ResponseSpec(200, "Deliveries of the last 7 days, newest first.", WireDeliveries),
+        "'$BASE/jobs/JOB_ID/deliveries?limit=10'",
+        description="The deliveries of the job's events to all webhooks, and to the `webhook` of its submission.",
+        parameters=(JOB_ID, *_PAGE),
+        problems=(NotFound, Gone, BadCursor, InvalidInput),
     ),
     _operation(
         "POST",

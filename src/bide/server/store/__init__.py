@@ -44,6 +44,7 @@ RecordTable = Literal[
     "job_webhooks",
     "pending_deliveries",
     "deliveries",
+    "job_deliveries",
     "replays",
 ]
 RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
@@ -580,6 +581,7 @@ class RecordFilter(msgspec.Struct, frozen=True):
     """Selects records of a table, ordered by name."""
 
     tenant: str | None = None  # None: of all tenants
+    names: tuple[str, ...] = ()  # empty: all names
     prefix: str = ""  # of the names
     after: str = ""  # only greater names
     before: str | None = None  # only smaller names

@@ -150,6 +150,8 @@ class SqlReads(TransactionalStore):
         conditions: list[Condition] = [("collection = ?", [table]), ("name > ?", [filter.after])]
         if filter.tenant is not None:
             conditions.insert(0, ("tenant = ?", [filter.tenant]))
+        if filter.names:
+            conditions.append((f"name IN ({_marks(filter.names)})", filter.names))
         if filter.prefix:
             conditions.append(
                 ("name >= ? AND name < ?", [filter.prefix, filter.prefix + LAST_CHARACTER])

@@ -114,6 +114,13 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
     def name(self) -> str:
         return f"{self.webhook}/{self.id}"
 
+    @property
+    def name_by_job(self) -> str | None:
+        """The name of its record in `job_deliveries`, the index by job. The job's own webhook and tests need none."""
+        if self.job_id and not self.webhook.startswith(JOB_PREFIX):
+            return f"{self.job_id}/{self.id}"
+        return None
+
 
 class Replay(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request to deliver the events of a range of time again."""

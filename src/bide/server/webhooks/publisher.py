@@ -592,7 +592,7 @@ class Publisher:
         LeaseLost if another publisher has moved the position.
         """
         name, before = tenant.name, tenant.stored
-        rows = [(delivery.name, text_of(delivery)) for delivery in deliveries]
+        rows = _new_records(deliveries)
 
         def change(tx: RecordAccess) -> bool:
             text = tx.text("publisher", name, name)
@@ -601,8 +601,8 @@ class Publisher:
                 raise LeaseLost
             if stored.version != after.version:
                 return False
-            for row, text in rows:
-                tx.put_text("pending_deliveries", row, text, name)
+            for table, row, text in rows:
+                tx.put_text(table, row, text, name)
             tx.put_text("publisher", name, text_of(after), name)
             return True
 
@@ -908,7 +908,7 @@ class Publisher:
 
     async def _give_up(self, endpoint: _EndpointQueue, delivery: Delivery) -> None:
         """End a delivery without an attempt, because its webhook is disabled or was deleted."""
-        name, tenant = delivery.name, delivery.tenant
+        name, by_job, tenant = delivery.name, delivery.name_by_job, delivery.tenant
         target = self._target(endpoint)
         text: str | None = None
         if target is not None:
@@ -921,6 +921,8 @@ class Publisher:
             tx.put_text("pending_deliveries", name, None, tenant)
             if text is not None:
                 tx.put_text("deliveries", name, text, tenant)
+            elif by_job is not None:
+                tx.put_text("job_deliveries", by_job, None, tenant)
 
         await self._until_written(change)
 
@@ -1035,11 +1037,11 @@ class Publisher:
                     status="pending", attempts=(), url="", response="",
                 )  # fmt: skip
                 deliveries.append(again)
-            rows = [(delivery.name, text_of(delivery)) for delivery in deliveries]
+            rows = _new_records(deliveries)
 
             def change(tx: RecordAccess) -> None:
-                for name, text in rows:
-                    tx.put_text("pending_deliveries", name, text, tenant)
+                for table, name, text in rows:
+                    tx.put_text(table, name, text, tenant)
                 if ends:
                     tx.put_text("replays", replay.name, None, tenant)
 
@@ -1074,11 +1076,13 @@ class Publisher:
         for name, text in rows.items():
             delivery = _read_delivery.decode(text)
             if delivery.created_at < oldest or self._is_deleted(delivery):
-                old.append((name, delivery.tenant))
+                old.append((name, delivery.name_by_job, delivery.tenant))
 
         def change(tx: RecordAccess) -> None:
-            for name, tenant in old:
+            for name, by_job, tenant in old:
                 tx.put_text("deliveries", name, None, tenant)
+                if by_job is not None:
+                    tx.put_text("job_deliveries", by_job, None, tenant)
 
         if old:
             await self._write(change)
@@ -1117,6 +1121,17 @@ class Publisher:
 
         if passed:
             await self._write(change)
+
+
+def _new_records(deliveries: Iterable[Delivery]) -> list[tuple[RecordTable, str, str]]:
+    """Table, name and text of the records of new deliveries."""
+    rows: list[tuple[RecordTable, str, str]] = []
+    for delivery in deliveries:
+        rows.append(("pending_deliveries", delivery.name, text_of(delivery)))
+        by_job = delivery.name_by_job
+        if by_job is not None:
+            rows.append(("job_deliveries", by_job, delivery.webhook))
+    return rows
 
 
 def _recovered(webhook: Webhook) -> Webhook:

@@ -16,8 +16,9 @@ from bide.core.errors import Conflict, InvalidInput, NotFound
 from bide.core.jobs.record import Job
 from bide.core.wire.http import is_job_id
 from bide.server.engine import ServiceWarning
-from bide.server.store import EventFilter, NewRecord, RecordAccess, RecordFilter
+from bide.server.store import EventFilter, NewRecord, RecordAccess, RecordFilter, RecordTable
 from bide.server.webhooks import (
+    JOB_PREFIX,
     Delivery,
     DeliveryAttempt,
     JobWebhook,
@@ -184,6 +185,34 @@ class WebhookService:
         rows = sorted({**pending, **ended}.items(), reverse=True)
         page = [_read_delivery.decode(text) for _, text in rows[:limit]]
         return page, page[-1].id if len(rows) > limit else None
+
+    async def job_deliveries(
+        self, tenant: str, job_id: str, before: str | None, limit: int
+    ) -> tuple[list[Delivery], str | None]:
+        """A page of the deliveries of one job's events, to its own webhook and to all others, as `deliveries`."""
+
+        def newest(prefix: str) -> RecordFilter:
+            end = None if before is None else prefix + before
+            return RecordFilter(tenant=tenant, prefix=prefix, before=end, last=True, limit=limit + 1)
+
+        # A delivery moves from `pending_deliveries` to `deliveries`, so they are read in this order.
+        tables: tuple[RecordTable, ...] = ("pending_deliveries", "deliveries")
+        own = newest(f"{JOB_PREFIX}{job_id}/")
+        indexed = await self._store.records("job_deliveries", newest(f"{job_id}/"))
+        webhooks = {name.rpartition("/")[2]: webhook for name, webhook in indexed.items()}
+        names = tuple(f"{webhook}/{id}" for id, webhook in webhooks.items())
+        by_name = RecordFilter(tenant=tenant, names=names, limit=len(names))
+        found: dict[str, Delivery] = {}
+        for table in tables:
+            rows = await self._store.records(table, own)
+            if names:
+                rows |= await self._store.records(table, by_name)
+            for text in rows.values():
+                delivery = _read_delivery.decode(text)
+                found[delivery.id] = delivery
+        ids = sorted({*found, *webhooks}, reverse=True)
+        page = [found[id] for id in ids[:limit] if id in found]
+        return page, ids[limit - 1] if len(ids) > limit else None
 
     async def test(self, tenant: str, webhook_id: str) -> Delivery:
         """Send a test message now, whether the webhook is enabled or not. Its health does not change."""

@@ -31,6 +31,7 @@ class Records:
         assert await names(RecordFilter(prefix="b/", last=True, limit=2)) == ["b/3", "b/2"]
         assert await names(RecordFilter(prefix="b/", before="b/3", last=True)) == ["b/2", "b/1"]
         assert await names(RecordFilter(prefix="b/", after="b/1", limit=1)) == ["b/2"]
+        assert await names(RecordFilter(names=("b/3", "a/2", "B/1"))) == ["B/1", "b/3"]
         found = await harness.store.records(TABLE, RecordFilter(prefix="a"))
         assert found == {"a/1": "text of a/1"}
 
