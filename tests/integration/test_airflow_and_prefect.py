@@ -33,6 +33,8 @@ class Airflow(FakeService):
         self.values: list[tuple[str, int, Any]] = []  # task, map index, value
         self.log: list[Any] = []
         self.secret_values = False
+        self.longest_page = 100  # `maximum_page_limit` of the server
+        self.offset_works = True
 
     def run(self, run: str, state: str = "success", dag: str = "etl") -> str:
         self.runs[dag, run] = {"dag_id": dag, "dag_run_id": run, "state": state, "note": None}
@@ -93,7 +95,8 @@ class Airflow(FakeService):
                 {"key": "return_value", "task_id": task, "map_index": index}
                 for task, index, _ in self.values
             ]
-            page = entries[: int(query["limit"])]
+            begin = int(query.get("offset", "0")) if self.offset_works else 0
+            page = entries[begin : begin + min(int(query["limit"]), self.longest_page)]
             return web.json_response({"xcom_entries": page, "total_entries": len(entries)})
         for task, index, value in self.values:
             at = f"/taskInstances/{task}/xcomEntries/return_value"
@@ -146,12 +149,54 @@ def test_the_result_of_a_run_is_what_its_tasks_returned(airflow: Airflow) -> Non
     assert line(result)["result"] == found
 
 
-def test_a_result_with_more_values_than_a_page_says_what_is_missing(airflow: Airflow) -> None:
-    airflow.values = [("load", index, index) for index in range(103)]
+def wait_for_many(airflow: Airflow) -> Result:
     run = airflow.run("manual__1")
-    result = bide("wait", run, "--api", "airflow", "--url", airflow.url, "--json", "--limit", "1000/1s")
-    assert line(result)["result"] == {"load": list(range(100))}
-    assert "is incomplete: it has 3 more parts" in result.stderr
+    return bide("wait", run, "--api", "airflow", "--url", airflow.url, "--json", "--limit", "1000/1s")
+
+
+def lists(airflow: Airflow) -> list[str]:
+    """The offsets of the pages that were requested."""
+    return [
+        request.query.get("offset", "0")
+        for request in airflow.asked
+        if request.path.endswith("/~/xcomEntries")
+    ]
+
+
+def test_a_result_has_the_values_of_all_pages(airflow: Airflow) -> None:
+    airflow.values = [("load", index, index) for index in range(203)] + [("count", -1, 203)]
+    result = wait_for_many(airflow)
+    assert result.exit_code == 0 and "incomplete" not in result.stderr
+    assert line(result)["result"] == {"load": list(range(203)), "count": 203}
+    assert lists(airflow) == ["0", "100", "200"]
+
+
+def test_pages_may_be_shorter_than_requested(airflow: Airflow) -> None:
+    airflow.values = [("load", index, index) for index in range(4)]
+    airflow.longest_page = 2
+    assert line(wait_for_many(airflow))["result"] == {"load": [0, 1, 2, 3]}
+    assert lists(airflow) == ["0", "2"]  # the total is reached, so no empty page is requested
+
+
+def test_a_result_with_too_many_values_says_what_is_missing(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.client.account.MOST_PARTS", 3)
+    airflow.values = [("load", index, index) for index in range(9)]
+    airflow.longest_page = 2
+    result = wait_for_many(airflow)
+    assert line(result)["result"] == {"load": [0, 1, 2]}
+    assert "is incomplete: it has 6 more parts" in result.stderr
+    assert lists(airflow) == ["0", "2"]
+
+
+def test_a_page_that_is_repeated_is_an_error(airflow: Airflow) -> None:
+    airflow.values = [("load", index, index) for index in range(4)]
+    airflow.longest_page, airflow.offset_works = 2, False
+    result = wait_for_many(airflow)
+    assert result.exit_code == 1
+    assert "the API ignores 'offset'" in result.output
+    assert lists(airflow) == ["0", "2"]
 
 
 def test_a_run_without_return_values_has_an_empty_result(airflow: Airflow) -> None:

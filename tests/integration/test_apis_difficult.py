@@ -168,14 +168,23 @@ async def test_a_page_that_cannot_be_had_is_an_error_and_no_short_result(
     assert not list(tmp_path.glob("rows.json*"))
 
 
-@pytest.mark.parametrize("value", ["nxet", "header:X-Nxet", "paging.nxet", "links[rel=nxet].href"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'value = "nxet"',
+        'value = "header:X-Nxet"',
+        'value = "paging.nxet"',
+        'value = "links[rel=nxet].href"',
+        'items = "rwos", query = "offset"',
+    ],
+)
 async def test_a_next_that_no_page_has_is_an_error_and_no_short_result(
-    value: str, server: Replay, tmp_path: Path
+    rule: str, server: Replay, tmp_path: Path
 ) -> None:
     page = {"rows": [1], "next": "/t/a/more", "paging": {"next": "/t/a/more"}, "links": []}
     server.tell(("GET", "/t/a"), said({"s": "ok"}))
     server.tell(("GET", "/t/a/rows"), told(page, 200, X_Next="/t/a/more"))
-    async with own(server, tmp_path, PAGED + f'next = {{ value = "{value}" }}') as client:
+    async with own(server, tmp_path, PAGED + f"next = {{ {rule} }}") as client:
         job = client.job("a")
         with pytest.raises(BideError, match="may_be_absent"):
             await job.result(timeout=10)
@@ -193,6 +202,8 @@ async def test_a_next_that_no_page_has_is_an_error_and_no_short_result(
         ('value = ["after", "next"]', {"rows": [1], "next": False}),
         ('value = "next", may_be_absent = true', {"rows": [1]}),
         ("link = true", {"rows": [1]}),
+        ('items = "rows", query = "offset", total = "count"', {"rows": [1], "count": 1}),
+        ('items = "rows", query = "offset"', {"rows": []}),
     ],
 )
 async def test_a_result_of_one_page_is_whole_when_its_api_says_so(

@@ -73,6 +73,8 @@ def test_a_good_one_is_good() -> None:
         ('done = ["ok"]', '[cancel]\nmethod = "post"\npath = "/x"', 11, "'post' is not an HTTP method"),
         ('done = ["ok"]', '[submit]\npath = "/x"', 10, "`id` or `status_url`"),
         ('done = ["ok"]', '[batch]\npath = "/x"\nmost = 0', 12, "`most` must be 1 or more"),
+        ('done = ["ok"]', '[result]\nnext = { items = "a" }', 11, "`items` needs `query`"),
+        ('done = ["ok"]', '[result]\nnext = { total = "a", link = true }', 11, "`total` needs `items`"),
         (
             'done = ["ok"]',
             '[[files]]\nurl = "a"\n[[files]]\nname = "b"',

@@ -31,6 +31,7 @@ from bide.client.apis import (
     Ref,
     Seen,
 )
+from bide.client.apis.lookups import MOST_PARTS
 from bide.client.apis.reader import ALWAYS
 from bide.client.apis.values import header
 from bide.client.budgets.account_budget import AccountBudget, share
@@ -61,6 +62,7 @@ LEARN_EVERY = 10.0  # seconds between two writes of learned durations and budget
 REFUSED = (403, 404)  # statuses of an optional result that the API does not return
 EXPIRED = (401, 403, 404, 410)  # statuses of a download URL that is no longer valid
 LINES = ("jsonl", "ndjson", "json-seq", "jsonlines")  # one document per line: a file, not a value
+LARGEST_PARTS = 256 * 1024 * 1024  # bytes of all parts of a result
 TRIES = 8
 ABSENT = {NOT_FOUND: (404, "not-found"), GONE: (410, "gone")}
 
@@ -495,25 +497,34 @@ class Account:
             value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return seen.result_url
+        pages = [value]
         if self._paged:
-            value = await self._all_pages(job, call, answer, value)
-            if value is None:
+            if not await self._add_pages(job, call, answer, pages):
                 return seen.result_url
+            value = _joined(pages)
         if self.api.lookups.parts is not None:
-            value = await self._parts(job, value)
+            value = await self._parts(job, pages)
         job.seen = msgspec.structs.replace(seen, result=value)
         return value
 
-    async def _parts(self, job: JobState, value: Any) -> dict[str, Any]:
+    async def _parts(self, job: JobState, pages: Sequence[Any]) -> dict[str, Any]:
         """The parts of a result by key; parts with the same key are a list."""
         parts = self.api.lookups.parts
         assert parts is not None
+        items = [item for page in pages for item in parts.listed(job.ref, page)]
+        missing = max(len(items), *(parts.total(job.ref, page) for page in pages)) - len(items)
+        missing += max(0, len(items) - MOST_PARTS)
         found: dict[str, list[Any]] = {}
-        if (missing := parts.missing(job.ref, value)) > 0:
-            log.warning("The result of job %s is incomplete: it has %d more parts", job.ref.id, missing)
-        for part in parts.of(job.ref, value):
+        size, named = 0, parts.of(job.ref, items[:MOST_PARTS])
+        for number, part in enumerate(named):
             answer = await self._page(job, part.call)
+            size += len(answer.body)
+            if size > LARGEST_PARTS:
+                missing += len(named) - number
+                break
             found.setdefault(part.key, []).append(parts.read(job.ref, answer))
+        if missing > 0:
+            log.warning("The result of job %s is incomplete: it has %d more parts", job.ref.id, missing)
         return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
 
     async def explain(self, job: JobState) -> None:
@@ -550,19 +561,26 @@ class Account:
     def _paged(self) -> bool:
         return self.api.form.result is not None and self.api.form.result.next is not None
 
-    async def _all_pages(self, job: JobState, call: Call, answer: Answer, first: Any) -> Any:
-        """None if the pages are too large for one value; `download` can still fetch them."""
-        values, size = [first], len(answer.body)
-        rule = self.api.calls.next_page()
+    async def _add_pages(self, job: JobState, call: Call, answer: Answer, pages: list[Any]) -> bool:
+        """Add all pages after the first, or those with as many parts as are fetched.
+
+        False if the pages are too large for one value; `download` can still fetch them.
+        """
+        size, rule, parts = len(answer.body), self.api.calls.next_page(), self.api.lookups.parts
         assert rule is not None
+        listed = 0
         while (url := rule.following(call.url, answer)) is not None:
+            if parts is not None:
+                listed += len(parts.listed(job.ref, pages[-1]))
+                if listed >= MOST_PARTS:
+                    break
             call = self.api.calls.fetch(url)
             answer = await self._page(job, call)
             size += len(answer.body)
             if size > LARGEST:
-                return None
-            values.append(answer.read(Any))
-        return _joined(values)
+                return False
+            pages.append(answer.read(Any))
+        return True
 
     async def _page(self, job: JobState, call: Call) -> Answer:
         job.requests += 1

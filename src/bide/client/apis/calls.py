@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from bide.client.apis.answers import Call, Ref
-from bide.client.apis.form import Ask, Batch, Description, Request, Result
+from bide.client.apis.form import Ask, Batch, Description, Next, Request, Result
 from bide.client.apis.pagination import NextPage
 from bide.client.apis.paths import Document
 from bide.client.apis.requests import Prepared
@@ -61,6 +61,8 @@ class Calls:
         with within("result", "next"):
             if self._next and self._next.link and self._next.may_be_absent:
                 raise ValueError("`may_be_absent` needs `value`: the Link header may always be absent")
+            if self._next is not None:
+                _check_counting(self._next)
             self.next_page()
         with within("result"):
             self._result = self._prepare_result(form.result)
@@ -209,8 +211,10 @@ class Calls:
             link=rule.link,
             value=rule.value,
             query=rule.query,
-            where="`value` of [result.next]",
+            where=f"`{'value' if rule.items is None else 'items'}` of [result.next]",
             may_be_absent=rule.may_be_absent,
+            items=rule.items,
+            total=rule.total,
             stops_at_itself=True,
         )
 
@@ -235,3 +239,11 @@ class Calls:
             host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
             for pattern in self._form.auth.hosts
         )
+
+
+def _check_counting(rule: Next) -> None:
+    if rule.items is None:
+        if rule.total is not None:
+            raise ValueError("`total` needs `items`")
+    elif rule.query is None or rule.value is not None or rule.link:
+        raise ValueError("`items` needs `query`, without `value` and `link`")

@@ -157,6 +157,8 @@ class Next(Table, frozen=True, kw_only=True):
 
     value: Sources | None = None
     query: str | None = None
+    items: Sources | None = None
+    total: Sources | None = None
     link: bool = False
     skip: int = 0
     may_be_absent: bool = False

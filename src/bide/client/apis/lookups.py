@@ -7,6 +7,7 @@ This module makes the requests and reads their answers, and does no I/O.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bide.client.apis.answers import Answer, Call, Ref
@@ -15,9 +16,9 @@ from bide.client.apis.form import Description, FailureRequest, KindLookup, PartR
 from bide.client.apis.paths import Document, document, source
 from bide.client.apis.templates import MissingValue, Template
 from bide.client.apis.toml_lines import within
-from bide.client.apis.values import text, word
+from bide.client.apis.values import count, text, word
 
-MOST_PARTS = 100  # of one result
+MOST_PARTS = 10_000  # of one result
 _OF_KIND = frozenset(("kind",))
 _OF_PART = frozenset(("id", "item", "null", "ref"))
 _OF_FAILURE = frozenset(("body", "id", "null", "ref"))
@@ -68,7 +69,7 @@ class _KindFinder:
 
 
 class _Parts:
-    """Finds the parts of a result that is a list of them."""
+    """Finds the parts of a result that is a list of them, in one page or several."""
 
     def __init__(self, each: PartRequest, calls: Calls) -> None:
         self._calls = calls
@@ -78,10 +79,14 @@ class _Parts:
         self._value = source(each.value)
         self._total = source(each.total) if each.total is not None else None
 
-    def of(self, ref: Ref, value: Any) -> list[Part]:
-        items = self._items(Document(value, ref=ref))
+    def listed(self, ref: Ref, page: Any) -> list[Any]:
+        """The items of a page."""
+        items = self._items(Document(page, ref=ref))
+        return items if isinstance(items, list) else []
+
+    def of(self, ref: Ref, items: Sequence[Any]) -> list[Part]:
         found = []
-        for item in items[:MOST_PARTS] if isinstance(items, list) else ():
+        for item in items:
             values = {"id": ref.id, "ref": ref.more, "item": item}
             try:
                 key = self._key.fill(values)
@@ -92,14 +97,10 @@ class _Parts:
             found.append(Part(key, call))
         return found
 
-    def missing(self, ref: Ref, value: Any) -> int:
-        """How many parts there are beyond those that are fetched."""
-        document = Document(value, ref=ref)
-        items = self._items(document)
-        listed = len(items) if isinstance(items, list) else 0
-        total = self._total(document) if self._total is not None else None
-        there = max(listed, total) if isinstance(total, int) else listed
-        return there - min(listed, MOST_PARTS)
+    def total(self, ref: Ref, page: Any) -> int:
+        """How many items all pages have, by this one; 0 if it does not say."""
+        total = self._total(Document(page, ref=ref)) if self._total is not None else None
+        return count(total) or 0
 
     def read(self, ref: Ref, answer: Answer) -> Any:
         return self._value(document(answer, ref))

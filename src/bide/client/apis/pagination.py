@@ -1,4 +1,4 @@
-"""The URL of the page that follows: from the Link header (RFC 8288), or from a value in the page.
+"""The URL of the page that follows: from the Link header (RFC 8288), from a value in the page, or by counting items.
 
 Each page is checked for the field that names the next one. Without this check a typo in the source of the field would
 make the first page pass for the whole result.
@@ -13,7 +13,7 @@ from typing import Any
 from bide.client.apis.answers import Answer
 from bide.client.apis.form import Sources
 from bide.client.apis.paths import Document, Headers, Step, fits, source, steps
-from bide.client.apis.values import absolute, header, with_parameter, word
+from bide.client.apis.values import absolute, count, header, with_parameter, word
 from bide.core.errors import BideError
 
 _TARGET = re.compile(r"[\s,]*<([^<>]*)>")
@@ -24,7 +24,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class NextMissing(BideError):
-    """No page has the field that names the next page."""
+    """The next page is unknown: no page has the field that is needed to find it, or a page was repeated."""
 
 
 class NextCheck:
@@ -85,7 +85,9 @@ def _reaches(body: Any, path: tuple[Step, ...]) -> bool:
 class NextPage:
     """The rule of one paged result. `value` has the sources of the next URL, or with `query` of that parameter's value.
 
-    With `link` the Link header names the next page. With `stops_at_itself` a page that names itself is the last one.
+    With `link` the Link header names the next page. With `items`, sources of the list in a page, the value of the
+    parameter is the number of items so far; the last page is the one that reaches `total`, or one without items. With
+    `stops_at_itself` a page that names itself is the last one.
     """
 
     def __init__(
@@ -96,14 +98,21 @@ class NextPage:
         query: str | None,
         where: str,
         may_be_absent: bool,
+        items: Sources | None = None,
+        total: Sources | None = None,
         stops_at_itself: bool = False,
     ) -> None:
         self._link = link
         self._value = source(value) if value is not None else None
         self._query = query
+        self._items = source(items) if items is not None else None
+        self._total = source(total) if total is not None else None
+        self._count = 0  # items of all pages so far
+        self._listed: list[Any] = []  # the items of the page before
         self._stops_at_itself = stops_at_itself
-        self._check = NextCheck(None if link else value, where, may_be_absent)
-        texts = [] if value is None else [value] if isinstance(value, str) else value
+        sources = value if items is None else items
+        self._check = NextCheck(None if link else sources, where, may_be_absent)
+        texts = [] if sources is None else [sources] if isinstance(sources, str) else sources
         self.reads_body = not link and not all(text.startswith("header:") for text in texts)
 
     def following(self, url: str, answer: Answer) -> str | None:
@@ -119,12 +128,28 @@ class NextPage:
         else:
             page = Document(answer.json() if self.reads_body else None, answer.headers)
             self._check.page(page)
+            if self._items is not None:
+                return self._counted(url, page)
             named = self._value(page) if self._value is not None else None
             value = word(named) if named is not None and named is not False else None
             if value is None or value == "null":
                 return None
             found = with_parameter(url, self._query, value) if self._query else absolute(url, value)
         return None if self._stops_at_itself and found == url else found
+
+    def _counted(self, url: str, page: Document) -> str | None:
+        """The URL with the number of items so far."""
+        assert self._items is not None and self._query is not None
+        items = self._items(page)
+        listed = items if isinstance(items, list) else []
+        self._count += len(listed)
+        total = count(self._total(page)) if self._total is not None else None
+        if listed and listed == self._listed:
+            raise NextMissing(f"Two pages in a row are the same: the API ignores {self._query!r}")
+        self._listed = listed
+        if not listed or (total is not None and self._count >= total):
+            return None
+        return with_parameter(url, self._query, str(self._count))
 
 
 def next_link(url: str, headers: Headers) -> str | None:
