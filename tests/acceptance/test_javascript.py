@@ -368,8 +368,11 @@ def test_a_kind_that_rejects_the_upload_is_not_retried(service: ServiceProcess) 
     script = """
     const upload = new Client(base).upload(new Blob(["x"]), { kind: "nothing" });
     await upload.done.catch((error) => say([error.name, error.status, error.code]));
+    const hooked = new Client(base).upload(new Blob(["x"]), { kind: "look", webhook: { url: "ftp://a" } });
+    await hooked.done.catch((error) => say(error.problem.errors[0].pointer));
     """
-    assert run_node(script, service.url) == [["ProblemError", 422, "unknown-kind"]]
+    refused, pointer = run_node(script, service.url)
+    assert (refused, pointer) == (["ProblemError", 422, "unknown-kind"], "/webhook/url")
 
 
 # --- jobs of third parties

@@ -81,6 +81,15 @@ async def test_the_command_line_creates_tests_replays_and_deletes(
         shown = await asyncio.to_thread(bide, service, "list")
         assert listed["id"] in shown.stdout
         assert secret not in shown.stdout
+        # A job with a webhook of its own.
+        receiver.secrets.append((await ask(service, "GET", "/webhooks/secret"))["secret"])
+        command = [sys.executable, "-m", "bide", "submit", "echo", "--url", service.url]
+        command += ["--webhook", receiver.url + "/own"]
+        submitted = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        own_id = submitted.stdout.strip()
+        await eventually(
+            lambda: own_id in [m.job_id for m in receiver.messages if m.path == "/hook/own"]
+        )
         # A receiver that is gone: the service disables the webhook, and says so.
         receiver.answer = lambda message: 410
         await done(service)

@@ -73,6 +73,10 @@ async def test_mounted_in_another_application(tmp_path: Path, with_lifespan: boo
         from_thread = await asyncio.to_thread(app.submit, "add", {"a": 5})
         assert from_thread.trace_id is not None and len(from_thread.trace_id) == 32
         assert await client.job(from_thread.job_id).result(timeout=20) == 6
+        with pytest.raises(InvalidInput, match="not a public address"):
+            await app.submit_async("add", {"a": 5}, webhook="http://127.0.0.1/")
+        with pytest.raises(InvalidInput, match="webhook/events/0"):
+            await app.submit_async("add", {"a": 5}, webhook={"url": "http://a", "events": ["queue"]})
         with pytest.raises(InvalidInput, match="NUL"):
             await app.submit_async("add", {"a": 5}, idempotency_key="a\0b")
         with pytest.raises(RuntimeError, match="submit_async"):

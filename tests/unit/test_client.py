@@ -46,6 +46,7 @@ async def test_submit_sends_the_contracts_body_and_headers(service: FakeService)
             run_at=datetime(2030, 1, 31, 12, tzinfo=UTC),
             deadline=1_900_000_000.0,
             labels={"team": "ops"},
+            webhook="https://example.org/hook",
             wait=5,
         )
     assert handle.id == job_id(1)
@@ -59,6 +60,7 @@ async def test_submit_sends_the_contracts_body_and_headers(service: FakeService)
             "runAt": "2030-01-31T12:00:00.000Z",
             "deadline": "2030-03-17T17:46:40.000Z",
             "labels": {"team": "ops"},
+            "webhook": {"url": "https://example.org/hook"},
         }
     ]
     headers = service.asked[0].headers

@@ -157,6 +157,9 @@ class Sent(msgspec.Struct, rename="camel"):
     metavar="NAME=VALUE",
     help="A label of the job, for `bide list --label`. May be repeated.",
 )
+@click.option(
+    "--webhook", metavar="URL", help="An endpoint that receives a message when the job has ended."
+)
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @timeout_option("With --wait: seconds after which the command stops waiting. The job continues.")
 @api_option

@@ -30,6 +30,9 @@ class JobOptions(TypedDict, total=False):
     deadline: Instant | None  # the latest end
     labels: Mapping[str, str] | None
     dedupe: Dedupe | None  # the same files and input return the first job
+    webhook: (
+        str | Mapping[str, Any] | None
+    )  # a URL that receives the job's events, or `url`, `events` and `secret`
 
 
 class SubmitOptions(JobOptions, total=False):
@@ -62,8 +65,11 @@ def render_submission(kind: str, input: Any, options: JobOptions) -> dict[str, A
     for name in JobOptions.__annotations__:
         value: Any = options.get(name)
         if value is not None:
-            instant = name in ("run_at", "deadline")
-            body[_WIRE_NAMES.get(name, name)] = read_time(value) if instant else value
+            if name in ("run_at", "deadline"):
+                value = read_time(value)
+            elif name == "webhook" and isinstance(value, str):
+                value = {"url": value}
+            body[_WIRE_NAMES.get(name, name)] = value
     return body
 
 

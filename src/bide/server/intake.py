@@ -93,6 +93,14 @@ def make_submission(fields: Mapping[str, Any]) -> Submission:
         raise _invalid(error) from None
 
 
+def make_webhook(given: str | Mapping[str, Any]) -> SubmittedWebhook:
+    """Return the webhook of a submission: a URL, or its fields. Raise InvalidInput like `read_submission`."""
+    fields = {"url": given} if isinstance(given, str) else given
+    submission = make_submission({"kind": "", "webhook": fields})
+    assert submission.webhook is not None
+    return submission.webhook
+
+
 class CheckedSubmission(msgspec.Struct, frozen=True):
     """A submission whose input fits its kind."""
 
@@ -281,7 +289,7 @@ class Intake:
         promised: bool = False,
     ) -> NewJob:
         """Return the job of a submission. Raise a Problem; store nothing. `uploads` will be stored together with the job.
-        `promised`: its queue was accepted when the upload began.
+        `promised`: its queue and its webhook were accepted when the upload began.
         """
         submission, kind, run_at, deadline = (
             checked.submission,
@@ -318,18 +326,20 @@ class Intake:
         search = kind.search_terms(raw) if kind.search else ()
         new = NewJob(job, raw, files, key, fingerprint, content, search)
         if submission.webhook is not None:
-            new = await self._with_webhook(new, submission.webhook)
+            new = await self._with_webhook(new, submission.webhook, promised)
         if checked.queue != kind.queue and not promised:
             await self._check_queue(new)
         return new
 
-    async def _with_webhook(self, new: NewJob, submitted: SubmittedWebhook) -> NewJob:
+    async def _with_webhook(self, new: NewJob, submitted: SubmittedWebhook, promised: bool) -> NewJob:
         """Add the records of the job's webhook. Raises InvalidInput."""
         if self._webhooks is None:
             detail = "not supported here"
             raise InvalidInput(f"webhook: {detail}", errors=[{"pointer": "/webhook", "detail": detail}])
         events = tuple(dict.fromkeys(submitted.events))
         webhook = JobWebhook(submitted.url, events, submitted.secret)
+        if not promised:
+            await self._webhooks.check_job_webhook(webhook)
         job = replace(new.job, webhook=",".join(events))
         return replace(new, job=job, records=await self._webhooks.records_of(job, webhook))
 

@@ -74,7 +74,7 @@ class App(Registry):
         """Submit a job without HTTP; return when it is on disk. In async code use `await app.submit_async(…)`.
 
         Options: file (a path, a binary file object, or the object of an uploaded file in FastAPI, Flask or Django), files
-        (by parameter), idempotency_key, dedupe, priority, queue, run_at, deadline (datetimes), labels.
+        (by parameter), idempotency_key, dedupe, priority, queue, run_at, deadline (datetimes), labels, webhook.
         """
         service = self._service()
         if threading.get_ident() == service.thread:
@@ -87,7 +87,7 @@ class App(Registry):
     async def submit_async(
         self, kind: str, input: dict[str, Any] | None = None, **options: Any
     ) -> JobStatus:
-        from bide.server.intake import Submission
+        from bide.server.intake import Submission, make_webhook
         from bide.service.local_files import named_files, submit_with_files
 
         service = self._service()
@@ -96,6 +96,8 @@ class App(Registry):
         for name in ("run_at", "deadline"):
             if isinstance(options.get(name), datetime):
                 options[name] = render_instant(options[name].timestamp())
+        if options.get("webhook") is not None:
+            options["webhook"] = make_webhook(options["webhook"])
         submission = Submission(
             kind=kind, input=msgspec.Raw(msgspec.json.encode(input or {})), **options
         )

@@ -147,6 +147,8 @@ export interface JobOptions {
   idempotencyKey?: string;
   /** The same files and input return the first job. */
   dedupe?: "content" | "content+name";
+  /** An endpoint that receives the events of the job. */
+  webhook?: { url: string; events?: string[]; secret?: string };
   signal?: AbortSignal;
 }
 
@@ -155,7 +157,6 @@ export interface SubmitOptions extends JobOptions {
   files?: Record<string, FileData | FileData[]>;
   /** Seconds that the service may hold its answer until the job has ended, up to 60. */
   wait?: number;
-  webhook?: { url: string; events?: string[]; secret?: string };
 }
 
 export interface WaitOptions {

@@ -534,7 +534,7 @@ export class Upload {
   #wake = () => {};
 
   constructor(client, file, options) {
-    const { kind, input, parameter, name = file.name, type = file.type, labels, priority } = options;
+    const { kind, input, parameter, name = file.name, type = file.type, labels, priority, webhook } = options;
     this.#client = client;
     this.#blob = blobOf(file);
     this.#options = options;
@@ -543,7 +543,7 @@ export class Upload {
     if (runAt !== undefined) this.#metadata.runAt = new Date(runAt).toISOString();
     if (deadline !== undefined) this.#metadata.deadline = new Date(deadline).toISOString();
     if (kind !== undefined) this.#metadata.idempotencyKey = options.idempotencyKey ?? newKey();
-    for (const [key, value] of Object.entries({ input, labels, priority })) {
+    for (const [key, value] of Object.entries({ input, labels, priority, webhook })) {
       if (value !== undefined) this.#metadata[key] = JSON.stringify(value);
     }
     this.#piece = options.pieceSize ?? MIB;

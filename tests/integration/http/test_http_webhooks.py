@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from bide.core.clock import render_instant
 from bide.server.config import Config, HttpConfig, WebhookConfig
 from bide.server.webhooks import publisher as publishing
 from bide.server.webhooks.retry import BREAKER_FAILURES, DELAYS
-from tests.integration.http.service import MAX_BODY, Service
+from tests.integration.http.service import MAX_BODY, Reply, Service
 from tests.receiver import Receiver
 from tests.waiting import eventually
 
@@ -460,6 +462,58 @@ async def test_a_job_has_its_own_webhook(service: Service, receiver: Receiver) -
         await service.finish(await service.claim())
         await deliver(service)
         assert receiver.statuses(job_id) == ["DONE"]
+
+
+async def test_the_job_of_an_upload_has_its_own_webhook(service: Service, receiver: Receiver) -> None:
+    own = "whsec_" + "A" * 40
+    receiver.secrets = [own]
+    hook = {"url": receiver.url, "secret": own}
+    tus = {"tus-resumable": "1.0.0"}
+
+    def described(webhook: Any) -> str:
+        fields = {"kind": "thumbnail", "filename": "a.mp4", "webhook": json.dumps(webhook)}
+        return ",".join(f"{name} {b64encode(v.encode()).decode()}" for name, v in fields.items())
+
+    async def begin(path: str, webhook: Any) -> Reply:
+        if path == "/files":
+            headers = {**tus, "upload-length": "3", "upload-metadata": described(webhook)}
+            return await service.call("POST", path, headers=headers)
+        return await service.call(
+            "POST", path, json={"size": 3, "kind": "thumbnail", "webhook": webhook}
+        )
+
+    resumable, chunked, presigned = [
+        await begin(path, hook) for path in ("/files", "/uploads/chunked", "/uploads/presign")
+    ]
+    for path in ("/files", "/uploads/chunked", "/uploads/presign"):
+        wrong = await begin(path, {"url": receiver.url, "events": ["queue"]})
+        assert (wrong.status, wrong.json()["errors"][0]["pointer"]) == (422, "/webhook/events/0")
+    # What was accepted at the begin is not looked up again at the end.
+    service.parts.webhooks._addresses.allow_private = False
+    refused = await begin("/files", hook)
+    assert (refused.status, refused.json()["errors"][0]["pointer"]) == (422, "/webhook/url")
+    place = resumable.headers["location"]
+    shown = await service.call("HEAD", place, headers=tus)
+    assert "kind" in shown.headers["upload-metadata"]
+    assert b64encode(own.encode()).decode()[:20] not in str(shown.headers)
+    assert "webhook" not in shown.headers["upload-metadata"]
+    patch = {**tus, "content-type": "application/offset+octet-stream", "upload-offset": "0"}
+    done = [await service.call("PATCH", place, body=b"abc", headers={**patch, "content-length": "3"})]
+    place = chunked.headers["location"]
+    length = {"content-length": "3"}
+    done.append(await service.call("PUT", f"{place}/chunks/0", body=b"abc", headers=length))
+    signed = presigned.json()
+    at = signed["url"].partition("/uploads/")[2]
+    lines = {**signed["headers"], **length}
+    assert (await service.call("PUT", f"/uploads/{at}", body=b"abc", headers=lines)).status == 200
+    done.append(await service.call("POST", f"{presigned.headers['location']}/complete"))
+    jobs = [reply.headers["job-location"].rpartition("/")[2] for reply in done]
+    service.parts.webhooks._addresses.allow_private = True
+    for claim in await service.claims("thumbnail"):
+        await service.finish(claim.job)
+    await deliver(service)
+    assert len(set(jobs)) == 3
+    assert [receiver.statuses(job_id) for job_id in jobs] == [["DONE"]] * 3
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ def read_metadata(text: str) -> dict[str, str]:
     return found
 
 
+def without(text: str, name: str) -> str:
+    """Upload-Metadata without the value of this name."""
+    return ",".join(pair for pair in text.split(",") if pair.strip().partition(" ")[0] != name)
+
+
 def read_count(name: str, text: str | None) -> int | None:
     """Read a number of bytes; None without the header."""
     if text is None:

@@ -8,6 +8,7 @@ import msgspec
 
 from bide.core.wire.http import Dedupe, read_idempotency_key
 from bide.server.http.request import HttpRequest
+from bide.server.intake import SubmittedWebhook
 from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
 
 
@@ -26,6 +27,7 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
     labels: dict[str, str] | None = None
     idempotency_key: str | None = None
     dedupe: Dedupe | None = None
+    webhook: SubmittedWebhook | None = None
 
     def job(self, request: HttpRequest) -> UploadJob | None:
         """Return the job that the upload creates; None without a kind."""
@@ -39,6 +41,7 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
             "runAt": self.run_at,
             "deadline": self.deadline,
             "dedupe": self.dedupe,
+            "webhook": self.webhook,
         }
         return make_upload_job(
             fields,

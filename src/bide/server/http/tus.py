@@ -49,6 +49,7 @@ from bide.core.wire.tus import (
     read_count,
     read_metadata,
     render_date,
+    without,
 )
 from bide.server.http.attachments import attachment
 from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest, Response
@@ -61,7 +62,7 @@ from bide.server.uploads.names import clean_name, clean_type
 from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
 
 BASE_PATH = "/files"
-_JSON_FIELDS = ("priority", "labels")
+_JSON_FIELDS = ("priority", "labels", "webhook")
 _TEXT_FIELDS = ("kind", "queue", "runAt", "deadline", "dedupe")
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
@@ -107,6 +108,10 @@ async def create(request: HttpRequest) -> Response:
     given = read_metadata(metadata)
     name = clean_name(given.get("filename") or given.get("name"))
     job = _job(request, given)
+    if job is not None and job.submission.webhook is not None and job.submission.webhook.secret:
+        metadata = without(
+            metadata, "webhook"
+        )  # HEAD returns the metadata, and no response has a secret
     fields = {
         "content_type": clean_type(
             given.get("filetype") or given.get("type") or given.get("contentType")

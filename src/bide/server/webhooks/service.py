@@ -282,8 +282,8 @@ class WebhookService:
                 f"{pointer[1:]}: {detail}", errors=[{"pointer": pointer, "detail": detail}]
             ) from None
 
-    async def records_of(self, job: Job, webhook: JobWebhook) -> tuple[NewRecord, ...]:
-        """The records that are stored together with a job that has a webhook. Raises InvalidInput."""
+    async def check_job_webhook(self, webhook: JobWebhook) -> None:
+        """Raise InvalidInput if a job cannot have this webhook."""
         await self.check_url(webhook.url, "/webhook/url")
         if webhook.secret is not None:
             try:
@@ -292,6 +292,9 @@ class WebhookService:
                 detail = str(error)
                 errors = [{"pointer": "/webhook/secret", "detail": detail}]
                 raise InvalidInput(f"webhook/secret: {detail}", errors=errors) from None
+
+    async def records_of(self, job: Job, webhook: JobWebhook) -> tuple[NewRecord, ...]:
+        """The records that are stored together with a job that has a webhook."""
         records = [NewRecord("job_webhooks", job.id, text_of(webhook))]
         self._store.keeps_events = True
         if job.tenant not in self.publisher.tenants:
