@@ -507,4 +507,4 @@ def test_submit_says_when_no_worker_serves_the_queue(tmp_path: Path, service: Fa
 def test_help_is_in_plain_words(tmp_path: Path) -> None:
     done = run(tmp_path, "wait", "--help", env={"COLUMNS": "100"})
     text = " ".join(done.stdout.split())
-    assert "Trade-off: a higher price means fewer requests and later news." in text
+    assert "A higher price means fewer requests and a longer delay." in text

@@ -147,7 +147,7 @@ def show(name: str, as_json: bool) -> None:
     "headers",
     multiple=True,
     callback=read_headers,
-    help="'NAME: VALUE': a header to send. May be repeated.",
+    help="A header of every request: 'NAME: VALUE'. May be repeated.",
 )
 @trust_option
 @json_option
@@ -155,7 +155,7 @@ def check(name: str, against: str | None, trust: bool, as_json: bool, **options:
     """Check whether a description is valid, and whether it fits an API.
 
     Errors name the line. With --against URL, bide polls the job of --id and a job that does not exist. Each line of the
-    report says whether a field of the description fits the responses: yes, NO, or - if that cannot be decided. bide
+    report says whether a field of the description fits the responses: yes, NO, or - if they do not show it. bide
     submits nothing without --submit and cancels nothing without --cancel. Exit codes: 0 it fits, 1 it does not, 2 usage.
 
     \b

@@ -32,7 +32,7 @@ from bide.core.wire.events import LOG_TYPES
     "types",
     multiple=True,
     type=click.Choice([*LOG_TYPES, "progress"]),
-    help="Only events of this type; can be repeated.",
+    help="Only events of this type. May be repeated.",
 )
 @json_option
 @speaks_to_service
@@ -49,7 +49,8 @@ def show_events(
 ) -> None:
     """Print events: of one job, or of all jobs.
 
-    Each line has the id, the time, the job, the type and what happened. The id continues a stream later: --after ID.
+    Each line has the id, the time, the job, the type and the content of an event. Pass the id to --after to continue
+    after that event.
 
     \b
     Examples:

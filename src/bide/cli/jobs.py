@@ -42,7 +42,7 @@ status_option = click.option(
     "statuses",
     multiple=True,
     type=click.Choice([str(one) for one in Status], case_sensitive=False),
-    help="Only jobs with this status; can be repeated.",
+    help="Only jobs with this status. May be repeated.",
 )
 kind_option = click.option("--kind", help="Only jobs of this kind.")
 
@@ -51,7 +51,7 @@ kind_option = click.option("--kind", help="Only jobs of this kind.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @api_option
 @trust_option
-@click.option("--log", "with_log", is_flag=True, help="Also the lines of the job's log.")
+@click.option("--log", "with_log", is_flag=True, help="Also print the job's log.")
 @json_option
 @speaks_to_service
 def status(
@@ -254,9 +254,9 @@ def cancel(
     """Cancel jobs, by id or by a filter.
 
     A waiting job ends at once; a running one is asked to stop, then terminated, then killed. A job that has ended is not
-    changed: exit code 1. At another API the job's status is read first, and its new status is printed afterwards.
+    changed: exit code 1. With --api, the command reads the status of the job first, and prints the new status at the end.
 
-    With --q the service cancels all jobs that match, and the command shows how far it is.
+    With --q the service cancels all jobs that match, and the command shows its progress.
 
     \b
     Examples:
@@ -293,8 +293,7 @@ def retry(
 ) -> None:
     """Run failed jobs again, by id or by a filter.
 
-    Steps that had finished are kept, not repeated. With --q the service retries all jobs that match, and the command shows
-    how far it is.
+    Finished steps are not repeated. With --q the service retries all jobs that match, and the command shows its progress.
 
     \b
     Examples:

@@ -87,7 +87,7 @@ from bide.server.config import is_loopback
     "--input-lifetime",
     envvar="BIDE_INPUT_LIFETIME",
     type=click.FloatRange(0),
-    help="Seconds after the end of the last job that uses an upload, until it is removed; by default with that job.",
+    help="Seconds for which an upload is kept after the end of the last job that uses it; by default as long as that job.",
 )
 @click.option(
     "--origin",

@@ -45,7 +45,7 @@ def simulate(
     \b
     Policies:
       adaptive                    what the client does
-      oracle                      the same, but knowing how long such jobs take
+      oracle                      adaptive, if it knew how long such jobs take
       azure, boto, google         the defaults of these SDKs
       grow-2-to-10                at once, then after 2 s, 3 s, 4.5 s … up to 10 s
       double-on-429               every second; each 429 doubles the interval

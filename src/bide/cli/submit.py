@@ -187,8 +187,8 @@ def submit(
 ) -> None:
     """Send a job to a service.
 
-    Print the job's id after the service has it on disk, or with --wait its result. With --api, KIND is that API's own
-    name for it, e.g. a model or a process, if it has one.
+    Print the job's id after the service has stored the job. With --wait, wait for the job and print its result. With
+    --api, KIND is the API's own name for the work, e.g. a model; omit it if the API has none.
 
     The upload of a file of 16 MB or more resumes after a broken connection; with --ledger the same command resumes it
     after a crash, too.

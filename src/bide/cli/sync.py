@@ -79,11 +79,15 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     metavar="NAME",
     help="The name of the run. The same name resumes a run, another name starts one.",
 )
-@click.option("--fresh", is_flag=True, help="Start a new run in any case.")
+@click.option("--fresh", is_flag=True, help="Start a new run, also if the last one is not complete.")
 @click.option(
-    "--resubmit", is_flag=True, help="Submit again what may have been submitted before a crash."
+    "--resubmit", is_flag=True, help="Submit exports again that may have been submitted before a crash."
 )
-@click.option("--accept-drop", is_flag=True, help="Publish even if minimum_rows or max_drop refuse it.")
+@click.option(
+    "--accept-drop",
+    is_flag=True,
+    help="Publish even if there are fewer rows than minimum_rows or max_drop allow.",
+)
 @click.option(
     "--schedule",
     "cron",

@@ -52,7 +52,7 @@ NOT_STORED = ("headers", "key", "key_file", "budget", "processes", "command", "a
     "headers",
     multiple=True,
     callback=read_headers,
-    help="'NAME: VALUE', added to every request.",
+    help="A header of every request: 'NAME: VALUE'. May be repeated.",
 )
 @timeout_option("Seconds after which the command stops waiting. The jobs continue.")
 @click.option(

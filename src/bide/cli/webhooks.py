@@ -48,10 +48,10 @@ def _run(connection: Connection, use: Callable[[AsyncClient], Awaitable[T]]) -> 
     "events",
     multiple=True,
     type=click.Choice(EVENTS),
-    help="Events that it receives; can be repeated. By default `terminal`.",
+    help="Events that the webhook receives. May be repeated.  [default: terminal]",
 )
 @click.option(
-    "--kind", "kinds", multiple=True, help="Only events of jobs of this kind; can be repeated."
+    "--kind", "kinds", multiple=True, help="Only events of jobs of this kind. May be repeated."
 )
 @click.option(
     "--label", callback=read_label, metavar="NAME=VALUE", help="Only events of jobs with this label."
@@ -121,7 +121,7 @@ def list_webhooks(connection: Connection, as_json: bool) -> None:
 @json_option
 @speaks_to_service
 def test(connection: Connection, webhook_id: str, as_json: bool) -> None:
-    """Send a test message now, and print the response of the endpoint. Exit code 1 if it did not accept it.
+    """Send a test message now, and print the response of the endpoint. The exit code is 1 if it rejects the message.
 
     \b
     Examples:

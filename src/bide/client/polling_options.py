@@ -57,7 +57,7 @@ class PollingOptions(TypedDict, total=False):
     price: Annotated[
         float | None,
         PollingOption(
-            "Seconds of delay that one request is worth. Trade-off: a higher price means fewer requests and later news.",
+            "Seconds of delay that one request is worth. A higher price means fewer requests and a longer delay.",
             default=PRICE,
         ),
     ]
