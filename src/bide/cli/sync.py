@@ -79,7 +79,7 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     metavar="NAME",
     help="The name of the run. The same name resumes a run, another name starts one.",
 )
-@click.option("--fresh", is_flag=True, help="Start a new run, also if the last one is not complete.")
+@click.option("--fresh", is_flag=True, help="Start a new run, whether or not the last one is complete.")
 @click.option(
     "--resubmit", is_flag=True, help="Submit exports again that may have been submitted before a crash."
 )

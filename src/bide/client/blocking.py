@@ -23,7 +23,7 @@ from bide.client.client import AsyncClient
 from bide.client.events import JobEvent, JobOutput
 from bide.client.job import JobHandle, as_completed, bars
 from bide.client.options import ClientOptions, OnChange, Timeout, WaitOptions
-from bide.client.service import PAGE, JobFilter, Jobs, Records
+from bide.client.service import EventOptions, JobFilter, Jobs, ListOptions, Records
 from bide.client.submission import JobSubmission, SubmitOptions
 from bide.core.errors import BideError, ServiceError
 from bide.core.pacing.advice import Advice
@@ -243,35 +243,9 @@ class Client:
         """Mark ended jobs as processed: `unacknowledged` and `resume` leave them out."""
         self._loop.run(self._client.acknowledge(*(job._handle for job in jobs)))
 
-    def list(  # noqa: PLR0913 — each filter has a name
-        self,
-        *,
-        status: str | Sequence[str] = (),
-        kind: str | None = None,
-        queue: str | None = None,
-        label: tuple[str, str] | None = None,
-        code: str | None = None,
-        created_after: datetime | str | None = None,
-        created_before: datetime | str | None = None,
-        q: str | None = None,
-        order: str | None = None,
-        limit: int | None = PAGE,
-    ) -> Jobs:
+    def list(self, **options: Unpack[ListOptions]) -> Jobs:
         """Jobs that match all of the filters, newest first; `limit=None` returns all of them."""
-        return self._loop.run(
-            self._client.list(
-                status=status,
-                kind=kind,
-                queue=queue,
-                label=label,
-                code=code,
-                created_after=created_after,
-                created_before=created_before,
-                q=q,
-                order=order,
-                limit=limit,
-            )
-        )
+        return self._loop.run(self._client.list(**options))
 
     def bulk(
         self,
@@ -312,27 +286,11 @@ class Client:
     def events(
         self,
         job: str | BlockingJob | None = None,
-        *,
-        after: str | None = None,
-        kind: str | Sequence[str] = (),
-        queue: str | Sequence[str] = (),
-        label: tuple[str, str] | None = None,
-        type: str | Sequence[str] = (),
-        follow: bool = True,
+        **options: Unpack[EventOptions],
     ) -> Iterator[JobEvent]:
         """Yield events of a job or of all jobs: see AsyncClient.events."""
         job_id = job.id if isinstance(job, BlockingJob) else job
-        return self._loop.drain(
-            self._client.events(
-                job_id,
-                after=after,
-                kind=kind,
-                queue=queue,
-                label=label,
-                type=type,
-                follow=follow,
-            )
-        )
+        return self._loop.drain(self._client.events(job_id, **options))
 
     def cancel(self, job_id: str) -> JobStatus:
         return self._loop.run(self._client.cancel(job_id))
@@ -395,28 +353,17 @@ class Client:
     def as_completed(
         self,
         jobs: Iterable[BlockingJob],
-        *,
-        timeout: Timeout = "default",
-        progress: Any = False,
-        on_change: OnChange | None = None,
-        cancel_on_timeout: bool = False,
+        **options: Unpack[WaitOptions],
     ) -> Iterator[BlockingJob]:
         """Yield each job when it ends: see AsyncClient.as_completed. Each client waits for its jobs on its own loop."""
         known = {id(job._handle): job for job in jobs}
         groups: dict[Loop, list_of[JobHandle]] = {}
         for job in known.values():
             groups.setdefault(job._loop, []).append(job._handle)
-        with bars([job._handle for job in known.values()], progress) as show:
-            waits = {
-                loop: as_completed(
-                    handles,
-                    timeout=timeout,
-                    progress=show,
-                    on_change=on_change,
-                    cancel_on_timeout=cancel_on_timeout,
-                )
-                for loop, handles in groups.items()
-            }
+        handles = [job._handle for job in known.values()]
+        with bars(handles, options.get("progress", False)) as show:
+            options["progress"] = show  # one display for all loops
+            waits = {loop: as_completed(group, **options) for loop, group in groups.items()}
             for handle in merged(waits):
                 yield known[id(handle)]
 

@@ -18,7 +18,13 @@ from bide.client.events import EventReader, JobEvent
 from bide.client.http.service import ServiceRequests
 from bide.client.job import JobHandle
 from bide.client.ledger.outbox import outbox_of
-from bide.client.submission import JobSubmission, SubmitOptions, batches, submission_headers
+from bide.client.submission import (
+    JobSubmission,
+    SubmitOptions,
+    batches,
+    check_names,
+    submission_headers,
+)
 from bide.client.uploads.file_submission import FileSubmission, open_sources
 from bide.client.uploads.upload_session import Pace, UploadSession
 from bide.core.errors import ServiceError, SetupError
@@ -33,7 +39,7 @@ Jobs = list[JobStatus]
 
 
 class JobFilter(TypedDict, total=False):
-    """The filters of a bulk action. A job must match all of them."""
+    """The filters of a list and of a bulk action. A job must match all of them."""
 
     status: str | Sequence[str]
     kind: str | None
@@ -45,6 +51,24 @@ class JobFilter(TypedDict, total=False):
     q: str | None
 
 
+class ListOptions(JobFilter, total=False):
+    """The options of `list`."""
+
+    order: str | None  # `newest` first (default), `oldest` or `longest`
+    limit: int | None  # PAGE jobs by default; None: all
+
+
+class EventOptions(TypedDict, total=False):
+    """The options of `events`."""
+
+    after: str | None  # the id of an event: only events after it
+    kind: str | Sequence[str]
+    queue: str | Sequence[str]
+    label: tuple[str, str] | None
+    type: str | Sequence[str]
+    follow: bool  # by default True; False: only the events that the service has now
+
+
 class ServiceOperations:
     """The operations of AsyncClient that need a bide service: at another API each raises SetupError."""
 
@@ -52,36 +76,11 @@ class ServiceOperations:
     _service: ServiceRequests
     _pace: Pace | None
 
-    async def list(  # noqa: PLR0913 — each filter has a name
-        self,
-        *,
-        status: str | Sequence[str] = (),
-        kind: str | None = None,
-        queue: str | None = None,
-        label: tuple[str, str] | None = None,
-        code: str | None = None,
-        created_after: datetime | str | None = None,
-        created_before: datetime | str | None = None,
-        q: str | None = None,
-        order: str | None = None,
-        limit: int | None = PAGE,
-    ) -> Jobs:
+    async def list(self, **options: Unpack[ListOptions]) -> Jobs:
         """Jobs that match all of the filters, newest first; `limit=None` returns all of them."""
-        statuses = [status] if isinstance(status, str) else status
-        given = {
-            "kind": kind,
-            "queue": queue,
-            "label": ":".join(label) if label else None,
-            "code": code,
-            "createdAfter": _instant(created_after),
-            "createdBefore": _instant(created_before),
-            "q": q,
-            "order": order,
-        }
-        params = [
-            *(("status", Status(one).value) for one in statuses),
-            *((name, value) for name, value in given.items() if value is not None),
-        ]
+        check_names("list", options, ListOptions)
+        params = _params({**_filter(options), "order": options.get("order") or ()})
+        limit = options.get("limit", PAGE)
         found: Jobs = []
         cursor: str | None = None
         while limit is None or len(found) < limit:
@@ -109,7 +108,7 @@ class ServiceOperations:
         the job that runs it; its result has the counts. `delete` needs `confirm`, the number from `bulk_count`.
         """
         self._api("start bulk actions")
-        body = {**_bulk(action, priority, filter), "confirm": confirm}
+        body = _bulk(action, priority, filter, confirm=confirm)
         # With a key, a repeated request does not start the action twice.
         headers = submission_headers(idempotency_key or secrets.token_hex(16))
         call = self._service.call("POST", "/bulk", json=body, headers=headers)
@@ -121,7 +120,7 @@ class ServiceOperations:
         self, action: str, *, priority: int | None = None, **filter: Unpack[JobFilter]
     ) -> int:
         """The number of jobs on which a bulk action would act now. Changes nothing."""
-        body = {**_bulk(action, priority, filter), "dryRun": True}
+        body = _bulk(action, priority, filter, dryRun=True)
         answer = await self._request("count jobs", "POST", "/bulk", json=body)
         return int(answer.read(dict[str, Any])["count"])
 
@@ -162,28 +161,25 @@ class ServiceOperations:
     def events(
         self,
         job: str | JobHandle | None = None,
-        *,
-        after: str | None = None,
-        kind: str | Sequence[str] = (),
-        queue: str | Sequence[str] = (),
-        label: tuple[str, str] | None = None,
-        type: str | Sequence[str] = (),
-        follow: bool = True,
+        **options: Unpack[EventOptions],
     ) -> AsyncGenerator[JobEvent]:
         """Yield the events of a job until it has ended, or those of all jobs that match the filters. The first event is a
         `snapshot`; with `after`, the id of an event, the events after it follow. An interrupted stream is resumed. With
         `follow=False` the iterator ends after the events that the service has now.
         """
-        several = {"kind": kind, "queue": queue, "type": type}
-        params = [
-            (name, one)
-            for name, given in several.items()
-            for one in ([given] if isinstance(given, str) else given)
-        ]
-        if label is not None:
-            params.append(("label", ":".join(label)))
+        check_names("events", options, EventOptions)
+        label = options.get("label")
+        params = _params(
+            {
+                "kind": options.get("kind", ()),
+                "queue": options.get("queue", ()),
+                "type": options.get("type", ()),
+                "label": ":".join(label) if label else (),
+            }
+        )
         job_id = job.id if isinstance(job, JobHandle) else job
-        return EventReader(self._account, job_id, params, after).events(follow)
+        reader = EventReader(self._account, job_id, params, options.get("after"))
+        return reader.events(options.get("follow", True))
 
     async def queues(self) -> Records:
         return _records(await self._request("list queues", "GET", "/queues"), "queues")
@@ -317,23 +313,34 @@ class ServiceOperations:
         return api
 
 
-def _bulk(action: str, priority: int | None, filter: JobFilter) -> dict[str, Any]:
+def _bulk(action: str, priority: int | None, filter: JobFilter, **fields: int | None) -> dict[str, Any]:
+    check_names("a bulk action", filter, JobFilter)
+    return {"action": action, "filter": _filter(filter), "priority": priority, **fields}
+
+
+def _filter(filter: JobFilter) -> dict[str, str | Sequence[str]]:
+    """The filters that are set, by their names on the wire."""
     label, status = filter.get("label"), filter.get("status", ())
     given = {
-        "q": filter.get("q"),
-        "status": [status] if isinstance(status, str) else [*status],
+        "status": [Status(one).value for one in ([status] if isinstance(status, str) else status)],
         "kind": filter.get("kind"),
         "queue": filter.get("queue"),
         "label": ":".join(label) if label else None,
         "code": filter.get("code"),
         "createdAfter": _instant(filter.get("created_after")),
         "createdBefore": _instant(filter.get("created_before")),
+        "q": filter.get("q"),
     }
-    return {
-        "action": action,
-        "filter": {name: value for name, value in given.items() if value not in (None, [])},
-        "priority": priority,
-    }
+    return {name: value for name, value in given.items() if value is not None and value != []}
+
+
+def _params(given: Mapping[str, str | Sequence[str]]) -> list_of[tuple[str, str]]:
+    """Query parameters: one per value."""
+    return [
+        (name, one)
+        for name, values in given.items()
+        for one in ([values] if isinstance(values, str) else values)
+    ]
 
 
 def _instant(at: datetime | str | None) -> str | None:
