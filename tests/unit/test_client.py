@@ -8,6 +8,7 @@ import hashlib
 import logging
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,17 @@ async def test_list_asks_for_no_more_than_is_wanted(service: FakeService) -> Non
     async with AsyncClient(service.url) as client:
         assert len(await client.list(limit=2)) == 2
     assert [request.query["limit"] for request in service.asked] == ["2"]
+
+
+async def test_a_misspelt_filter_is_refused(service: FakeService) -> None:
+    """Without it, a list or a bulk action would match more jobs than the caller wants."""
+    async with AsyncClient(service.url) as client:
+        for call in (client.list, partial(client.bulk, "delete"), partial(client.bulk_count, "delete")):
+            with pytest.raises(TypeError, match="has no knd; there are status, kind"):
+                await call(knd="transcode")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="events has no knd"):
+            client.events(knd="transcode")  # type: ignore[call-arg]
+    assert service.asked == []
 
 
 async def test_cancel_retry_delete_and_queues(service: FakeService) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
 import click
+import msgspec
 
 from bide.cli.settings import Connection
 from bide.cli.targets import split_url
@@ -75,16 +77,16 @@ class CommandTarget:
         except SetupError as error:
             raise self.refused(error) from None
 
-    def is_typed(self, base: str) -> bool:
-        """Whether this is the address of --url."""
-        connection = self.connection
-        return connection.url_by_flag and without_credentials(connection.url).rstrip("/") == base.rstrip(
-            "/"
-        )
+    @cached_property
+    def typed_base(self) -> str | None:
+        """The address of --url; None without that flag."""
+        if not self.connection.url_by_flag:
+            return None
+        return without_credentials(self.connection.url).rstrip("/")
 
     def confirm_base(self, form: Description, base: str, key: bool) -> None:
         """An address of a ledger gets a secret only if the description or the user names it too."""
-        if self.is_typed(base):
+        if base.rstrip("/") == self.typed_base:
             remember(permissions_at(form, base, key))
         elif form.url is None or base.rstrip("/") != form.url.rstrip("/"):
             confirm(permissions_at(form, base, key), self.trust)
@@ -123,13 +125,18 @@ class CommandTarget:
 
 
 class Clients:
-    """`saved` are the settings of a ledger."""
+    """`given` are the settings of the command, `saved` those of the ledger."""
 
     def __init__(
-        self, target: CommandTarget, stack: AsyncExitStack, saved: Mapping[ApiAddress, WaitSettings]
+        self,
+        target: CommandTarget,
+        stack: AsyncExitStack,
+        given: WaitSettings,
+        saved: Mapping[ApiAddress, WaitSettings],
     ) -> None:
         self._target = target
         self._stack = stack
+        self._given = given
         self._saved = saved
         self._api: Api | None = None if target.own else target.described()
         self._has_ledger = target.options.get("ledger") is not None
@@ -160,9 +167,24 @@ class Clients:
             raise self._target.refused(error) from None
         return place, handle
 
+    def saved(self, place: ApiAddress) -> WaitSettings:
+        """The settings of the ledger."""
+        return self._saved.get(place, WaitSettings())
+
+    def settings(self, place: ApiAddress) -> WaitSettings:
+        """The settings of the command; where it has none, those of the ledger."""
+        given = {
+            name: value
+            for name, value in msgspec.structs.asdict(self._given).items()
+            if value is not None
+        }
+        if self._target.api is not None:
+            given["description"] = self._given.description
+        return msgspec.structs.replace(self.saved(place), **given)
+
     def _remember(self, form: Description, base: str) -> None:
         """The key of the settings goes to the service of --url, not to that of a job's URL."""
-        typed = self._target.is_typed(base)
+        typed = base.rstrip("/") == self._target.typed_base
         if base not in ("", form.url):
             remember(permissions_at(form, base, True))
             typed = typed or self._api is not None
@@ -185,12 +207,7 @@ class Clients:
         if self._target.api is None:
             return True
         named = OWN if self._api is None else self._api.name
-        at = None
-        if self._target.connection.url_by_flag:
-            at = without_credentials(
-                (self._api.url or "") if self._api is not None else self._target.connection.url
-            )
-        return place.api == named and (at is None or place.base == at.rstrip("/"))
+        return place.api == named and self._target.typed_base in (None, place.base)
 
     def open_all(self, places: Iterable[ApiAddress]) -> None:
         """Open the missing clients for places of the ledger."""
@@ -198,16 +215,16 @@ class Clients:
         alone = len(missing) == 1 and not self.all
         for place in missing:
             name, base = place
-            saved = self._saved.get(place)
+            description = self.saved(place).description
             if name == OWN:
                 key = self._target.connection.key_by_flag
-                if key or self._target.is_typed(base) or self._target.trust:
+                if key or base.rstrip("/") == self._target.typed_base or self._target.trust:
                     self._target.confirm_base(_shipped_form(OWN), base, key)
                 self._service(base)
             elif self._api is not None:
                 self._third(self._target.described(base or None))
-            elif saved is not None and saved.description is not None:
-                self._third(self._stored(saved.description, place), meant=alone)
+            elif description is not None:
+                self._third(self._stored(description, place), meant=alone)
             else:
                 form = _shipped_form(name)
                 given = alone and self._target.connection.key_by_flag
@@ -260,13 +277,9 @@ class Clients:
         return place
 
     def _options(self, place: ApiAddress) -> ClientOptions:
-        """The options of the command; where it has none, those of the ledger."""
-        saved = self._saved.get(place)
-        if saved is None:
-            return self._target.options
-        given = {name: value for name, value in self._target.options.items() if value is not None}
-        stored = {name: getattr(saved, name) for name in ("limit", *POLLING_OPTIONS)}
-        return cast(ClientOptions, {**stored, **given})
+        settings = self.settings(place)
+        polling = {name: getattr(settings, name) for name in ("limit", *POLLING_OPTIONS)}
+        return cast(ClientOptions, {**self._target.options, **polling})
 
 
 def _shipped_form(name: str) -> Description:

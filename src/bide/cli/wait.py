@@ -16,7 +16,6 @@ from shlex import join
 from typing import Any, Literal, cast
 
 import click
-import msgspec
 
 from bide.cli import FAILED, TIMED_OUT
 from bide.cli.clients import Clients, CommandTarget, api_option, budget_option
@@ -183,7 +182,6 @@ class WaitRun:
     stored: bool = False  # the ledger has all jobs and the settings
     unfinished: dict[str, None] = field(default_factory=dict)  # given jobs that have no reported end
     failed_before: int = 0  # jobs that an earlier run has reported
-    _saved: dict[ApiAddress, WaitSettings] = field(default_factory=dict)
     _texts: dict[tuple[ApiAddress, str], str] = field(default_factory=dict)  # of the given jobs
 
     async def run(self, texts: list[str]) -> int:
@@ -193,14 +191,14 @@ class WaitRun:
         clients: Clients | None = None
         try:
             async with AsyncExitStack() as stack:
-                ledger = None
+                ledger, saved = None, {}
                 if self.path is not None:
                     ledger = SqliteLedger(self.path)
                     await ledger.open()
                     stack.push_async_callback(ledger.close)
                     self.target.options["ledger"] = ledger
-                    self._saved = await ledger.settings()
-                clients = Clients(self.target, stack, self._saved)
+                    saved = await ledger.settings()
+                clients = Clients(self.target, stack, self.given, saved)
                 jobs: dict[ApiAddress, dict[str, JobHandle]] = {}
                 for text in texts:
                     place, handle = clients.job(text)
@@ -242,17 +240,15 @@ class WaitRun:
         clients.open_all(
             place for place, found in counts.items() if found.unacknowledged and clients.concerned(place)
         )
-        before = {place: self._saved.get(place, WaitSettings()) for place in clients.all}
-        settings = {place: self._settings(found) for place, found in before.items()}
-        changed = {place: found for place, found in settings.items() if found != before[place]}
+        settings = {place: clients.settings(place) for place in clients.all}
+        changed = {place: found for place, found in settings.items() if found != clients.saved(place)}
         if changed:
             # Before the jobs: after a crash in between, no job is without its settings.
             await ledger.remember(changed)
-            self._saved.update(changed)
         for place, client in clients.all.items():
             handles = await client.resume(*jobs.get(place, {}).values())
             jobs[place] = {handle.id: handle for handle in handles}
-            used = join(_flags(before[place], self.given))
+            used = join(_flags(clients.saved(place), self.given))
             if handles and used:
                 self.terminal.note(f"settings from the ledger for {place.api}: {used}")
         self.stored = True
@@ -269,17 +265,6 @@ class WaitRun:
         if others:
             self.terminal.note(f"not waiting for {others} jobs of other APIs or addresses")
 
-    def _settings(self, before: WaitSettings) -> WaitSettings:
-        """The settings of this command; where it has none, those of the ledger."""
-        given = {
-            name: value
-            for name, value in msgspec.structs.asdict(self.given).items()
-            if value is not None
-        }
-        if self.target.api is not None:
-            given["description"] = self.given.description
-        return msgspec.structs.replace(before, **given)
-
     async def _wait(
         self,
         clients: Clients,
@@ -290,7 +275,7 @@ class WaitRun:
         places = {handle: place for place, handles in jobs.items() for handle in handles.values()}
         if not places:
             return
-        settings = {place: self._settings(self._saved.get(place, WaitSettings())) for place in jobs}
+        settings = {place: clients.settings(place) for place in jobs}
         several = len(set(places.values())) > 1
         gc.freeze()  # with 100,000 jobs the garbage collector would take a tenth of the time
         advising = asyncio.create_task(

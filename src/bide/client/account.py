@@ -122,8 +122,9 @@ class Account:
             if (url := self.options.get("budget")) is not None:
                 given = self.api, self._credential, self.options.get("headers") or {}
                 shared = self._account_budget = await share(url, *given, self.limit, self._timing)
-            budget = Budget(self.limit, rng=self._rng)
-            if (knowledge := self.knowledge or self.ledger) is not None:
+            if (knowledge := self.knowledge or self.ledger) is None:
+                budget = Budget(self.limit, rng=self._rng)
+            else:
                 salt, credential = knowledge.salt, self._credential
                 account = credential.fingerprint(salt) if credential is not None else "-"
                 self.learned = AccountKnowledge(

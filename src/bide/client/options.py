@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from bide.client.ledger import Ledger
 from bide.client.polling.schedule import PollSettings
-from bide.client.polling_options import PollingOptions, check_ranges
+from bide.client.polling_options import POLLING_OPTIONS, PollingOptions
 from bide.core.pacing.budget import Limit
 from bide.core.pacing.intervals import PRICE
 from bide.core.wire.http import JobStatus
@@ -50,7 +51,18 @@ class WaitOptions(TypedDict, total=False):
 
 def check_polling(options: PollingOptions) -> PollSettings:
     """Return the settings of a schedule. ValueError for an option that cannot be used."""
-    check_ranges(options)
+    expected = options.get("expected")
+    if expected is not None:
+        low, high = expected if isinstance(expected, list | tuple) else (expected, expected)
+        if not 0 < low <= high < math.inf:
+            raise ValueError(
+                f"`expected` must be a number of seconds above 0, or a shorter and a longer one, not {expected}"
+            )
+    for name, (_, option) in POLLING_OPTIONS.items():
+        value: Any = options.get(name)
+        permitted = option.range_error(value) if isinstance(value, int | float) else None
+        if permitted is not None:
+            raise ValueError(f"`{name}` must be {permitted}, not {value}")
     return PollSettings(
         options.get("price") or PRICE,
         options.get("first_interval"),

@@ -128,19 +128,3 @@ else:
         kw_only=True,
         module=__name__,
     )
-
-
-def check_ranges(options: PollingOptions) -> None:
-    """ValueError for an option that cannot be used."""
-    expected = options.get("expected")
-    if expected is not None:
-        low, high = expected if isinstance(expected, list | tuple) else (expected, expected)
-        if not 0 < low <= high < math.inf:
-            raise ValueError(
-                f"`expected` must be a number of seconds above 0, or a shorter and a longer one, not {expected}"
-            )
-    for name, (_, option) in POLLING_OPTIONS.items():
-        value: Any = options.get(name)
-        permitted = option.range_error(value) if isinstance(value, int | float) else None
-        if permitted is not None:
-            raise ValueError(f"`{name}` must be {permitted}, not {value}")

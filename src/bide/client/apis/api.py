@@ -220,7 +220,9 @@ class Api:
         kind = OAuth2 if auth.kind == "oauth2" else Credential
         if auth.kind == "none" and key is not None:
             auth = msgspec.structs.replace(auth, kind="bearer")
-        return kind(auth, key, os.environ if environ is None else environ, self.folder or Path())
+        found = kind(auth, key, os.environ if environ is None else environ, self.folder or Path())
+        found.renew()
+        return found
 
     def signed(self, call: Call, credential: Credential | None, now: float) -> Call:
         """The call with the credential, if that may go to its host. `now` is in epoch seconds."""

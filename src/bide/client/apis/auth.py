@@ -26,7 +26,7 @@ LIFETIME = 3600.0  # of a token without expires_in
 
 
 class Credential:
-    """Authenticates requests to an API. Created by `Api.credential`."""
+    """Authenticates requests to an API. `Api.credential` creates it, and reads the secret with `renew`."""
 
     __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key", "_raw")
 
@@ -37,7 +37,6 @@ class Credential:
         self._folder = folder
         self._headers: dict[str, str] = {}
         self._raw: tuple[str, ...] = ()  # the secrets that it was created from
-        self.renew()
 
     def __repr__(self) -> str:
         return f"<Credential {self._auth.kind}>"
@@ -97,7 +96,7 @@ class Credential:
         return self._key is not None and not auth.headers and not isinstance(auth.user, Secret)
 
     def renew(self) -> bool:
-        """Read the credential again, after the API rejected it. Return whether it has changed.
+        """Read the credential: at first, and again after the API rejected it. Return whether it has changed.
 
         Requests are signed meanwhile, so the headers are replaced once, when they are complete.
         """
@@ -147,10 +146,10 @@ class OAuth2(Credential):
     __slots__ = ("_client", "_refresh", "_until")
 
     def __init__(self, auth: Auth, key: str | None, environ: Mapping[str, str], folder: Path) -> None:
+        super().__init__(auth, key, environ, folder)
         self._client: tuple[str | None, str | None] = (None, None)
         self._refresh: str | None = None
         self._until = 0.0
-        super().__init__(auth, key, environ, folder)
 
     @property
     def fixed(self) -> bool:

@@ -70,10 +70,6 @@ class KindStats:
         """Whether enough ends of its jobs have been seen, or the caller knows how long they take."""
         return self.hint is not None or self.plans.sketch.count >= ENOUGH
 
-    def needs_first(self) -> bool:
-        """Whether one more job must be polled as a first job, so that enough ends become known soon."""
-        return self.hint is None and self.first + self.plans.sketch.count < ENOUGH
-
     @property
     def waiting(self) -> int:
         """How many jobs of this kind the client waits for."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from bide.client.job_state import Expected
-from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, by_expectation
+from bide.client.polling.kinds import ENOUGH, SIZES, KindStats, ProgressReport, by_expectation
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.time_queue import Queued, TimeQueue
 from bide.client.polling_options import JITTER, LONGEST_INTERVAL, Size
@@ -337,9 +337,10 @@ class PollSchedule:
 
         Only as many as are missing, because the requests for further jobs of a burst would say little that is new.
         """
-        if not job.first and job.kind.needs_first():
+        kind = job.kind
+        if not job.first and kind.hint is None and kind.first + kind.plans.sketch.count < ENOUGH:
             job.first = True
-            job.kind.first += 1
+            kind.first += 1
         return job.first
 
     def _jittered(self, interval: float) -> float:
