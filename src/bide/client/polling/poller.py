@@ -87,7 +87,7 @@ class Worker:
 
     task: asyncio.Task[None]
     generation = 0  # the number of the credential that its request was sent with
-    until = FOREVER  # when its request times out
+    until = FOREVER  # when its request times out, by the clock of the event loop
     expired = False
 
     def timed_out(self) -> bool:
@@ -140,12 +140,13 @@ class WorkerPool:
         self.wake(start=False)
 
     def _sweep(self) -> None:
-        now = self._timing.now()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         for worker in self._workers:
             if worker.until <= now and not worker.expired:
                 worker.expired = True
                 worker.task.cancel()
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
+        self._sweeper = loop.call_later(SWEEP, self._sweep)
 
     async def close(self) -> None:
         for timer in (self._timer, self._sweeper):
