@@ -58,7 +58,7 @@ class Tables:
         self.steps: dict[tuple[str, str], msgspec.Raw] = {}
         # Fingerprint, job, when it was used or its job ended.
         self.keys: dict[Key, tuple[bytes, str, float]] = {}
-        self.tombstones: dict[str, float] = {}
+        self.tombstones: dict[str, tuple[float, str]] = {}  # when it was removed, and its tenant
         self.uploads: dict[str, Upload] = {}
         self.uses: set[tuple[str, str]] = set()  # upload, job
         self.paused: set[str] = set()
@@ -110,7 +110,8 @@ class MemoryTransaction(Transaction):
 
     def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
         if table == "tombstones":
-            return "" if name in self.tables.tombstones else None
+            found = self.tables.tombstones.get(name)
+            return None if found is None else found[1]
         return self.tables.texts.get((table, tenant, name))
 
     def read_uses(self, *, upload: str = "", job: str = "", ended: float | None = None) -> list[str]:
@@ -144,7 +145,7 @@ class MemoryTransaction(Transaction):
         if old:
             tables.texts["log", "-", "floor"] = str(old[-1].id)
             tables.events = [event for event in tables.events if event not in old]
-        tables.tombstones = {i: at for i, at in tables.tombstones.items() if at > tombstones}
+        tables.tombstones = {i: t for i, t in tables.tombstones.items() if t[0] > tombstones}
         for key, (_, job_id, at) in list(tables.keys.items()):
             job = tables.jobs.get(job_id)
             ended = at if job is None else job.finished_at
@@ -177,9 +178,9 @@ class MemoryTransaction(Transaction):
             tables.inputs[new.job.id] = (new.input, new.files)
             tables.search[new.job.id] = new.search
         tables.uploads.update((upload.id, upload) for upload in changes.uploads)
-        for upload_id in changes.removed_uploads:
+        for upload_id, tenant in changes.removed_uploads:
             tables.uploads.pop(upload_id, None)
-            tables.tombstones[upload_id] = self.now
+            tables.tombstones[upload_id] = (self.now, tenant)
         tables.uses.update((upload_id, job_id) for upload_id, job_id, _ in changes.uses)
         tables.uses.difference_update(changes.removed_uses)
         tables.keys.update((row.key, (row.fingerprint, row.job_id, self.now)) for row in changes.keys)
@@ -210,7 +211,7 @@ class MemoryTransaction(Transaction):
                 tables.keys[key] = (fingerprint, job_id, ended)
                 if key[2].startswith(BY_CONTENT):
                     del tables.keys[key]
-        tables.tombstones[job_id] = self.now
+        tables.tombstones[job_id] = (self.now, "-" if job is None else job.tenant)
 
 
 class MemoryStore(TransactionalStore):

@@ -258,7 +258,7 @@ class Clients:
 
     def _key_for(self, url: str) -> str | None:
         connection = self._target.connection
-        if connection.key is None or not self._has_ledger:
+        if connection.key is None or connection.key_by_login or not self._has_ledger:
             return connection.key_for(url)
         named = is_remembered(
             permissions_at(_shipped_form(OWN), without_credentials(url).rstrip("/"), False)

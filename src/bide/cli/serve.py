@@ -13,6 +13,21 @@ from bide.core.errors import SetupError
 from bide.server.config import is_loopback
 
 
+def check_exposure(host: str, auth: str, insecure: bool) -> str:
+    """Describe who may use a service with these settings. Raise SetupError if everyone on the network may."""
+    if auth != "none":
+        return "callers need an API key"
+    if is_loopback(host):
+        return "no authentication: every program on this machine may use it"
+    if insecure:
+        return "no authentication: everyone who reaches it may use it (--insecure)"
+    raise SetupError(
+        f"--host {host} would let everyone on the network submit, read and delete jobs, because the service has no "
+        "authentication. Give --auth keys, and create a key with `bide keys create`; or put a proxy that authenticates "
+        "in front of the service and give --insecure."
+    )
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:app")
 @click.option(
@@ -137,10 +152,18 @@ from bide.server.config import is_loopback
     help="Allow webhooks with loopback, private and link-local addresses.",
 )
 @click.option(
+    "--auth",
+    envvar="BIDE_AUTH",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "keys"]),
+    help="Who may use the service: everyone who reaches it, or callers with an API key (`bide keys create`).",
+)
+@click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
     is_flag=True,
-    help="Allow an address other than loopback, although the service has no authentication.",
+    help="Allow an address other than loopback without authentication.",
 )
 @options.log_level()
 def serve(
@@ -168,6 +191,7 @@ def serve(
     ui: str,
     allow_unknown_queues: bool,
     webhooks_allow_private: bool,
+    auth: str,
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -181,15 +205,13 @@ def serve(
       bide serve tasks:app --port 9000 --data /var/lib/bide --workers 4
       bide serve tasks:app --store postgresql://bide@db.example.org/jobs
       bide serve tasks:app --store postgresql://… --engine celery --broker redis://queue.example.org/0
+      bide serve tasks:app --host 0.0.0.0 --auth keys
       bide serve tasks:app --blobs 's3://files/bide?region=eu-central-1'
     """
-    if not insecure and not is_loopback(host):
-        raise SetupError(
-            f"--host {host} would let anyone on the network submit jobs, because bide has no authentication yet. "
-            "Put a proxy that authenticates in front of it, or give --insecure."
-        )
+    access = check_exposure(host, auth, insecure)
     try:
         from bide.server.config import (
+            AuthConfig,
             BlobsConfig,
             Config,
             EngineConfig,
@@ -236,10 +258,11 @@ def serve(
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),
         webhooks=WebhookConfig(allow_private=webhooks_allow_private),
         limits=settings.limits(),
+        auth=AuthConfig(auth),
     )
     run(
         location.load(),
         location,
         config,
-        listening=lambda url: click.echo(f"bide serves {target} at {url}, {kept}", err=True),
+        listening=lambda url: click.echo(f"bide serves {target} at {url}, {kept}; {access}", err=True),
     )

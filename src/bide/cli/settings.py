@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from bide.cli import COMMANDS
+from bide.cli.login import stored_key
 from bide.client import DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ def _limits(path: Path, table: Any) -> LimitsConfig:
 
 def _default_map(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the commands, in click's form."""
-    known = {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "queue", "webhooks"}
+    known = (
+        {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "keys", "login", "logout", "queue", "webhooks"}
+    )
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(
@@ -79,7 +82,8 @@ def _default_map(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
     queue = {"queue": dict.fromkeys(("list", "pause", "resume"), client)}
     names = ("create", "list", "test", "replay", "delete")
     webhooks = {"webhooks": dict.fromkeys(names, client)}
-    return {**dict.fromkeys(CLIENT_COMMANDS, client), **queue, **webhooks, **own}
+    keys = {"keys": dict.fromkeys(("create", "list", "rotate", "revoke"), client)}
+    return {**dict.fromkeys(CLIENT_COMMANDS, client), **queue, **webhooks, **keys, **own}
 
 
 def _client(path: Path, table: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +112,7 @@ class Connection:
     key_by_flag: bool = False
     url_by_flag: bool = False
     set_aside: tuple[str, ...] = ()  # settings that apply only to a bide service
+    key_by_login: bool = False  # `bide login` has stored the key for this URL
 
     def client(self) -> AsyncClient:
         from bide.client.client import AsyncClient
@@ -115,9 +120,12 @@ class Connection:
         return AsyncClient(self.url, self.key)
 
     def key_for(self, url: str) -> str | None:
-        """Return the key if it is meant for the service at this URL: that of the settings, or given with the key."""
-        meant = self.key_by_flag or url.rstrip("/") == self.url.rstrip("/")
-        return self.key if meant else None
+        """Return the key if it is meant for the service at this URL: that of the settings, or given with the key; or
+        the key that `bide login` has stored for it.
+        """
+        if self.key_by_flag or (self.key is not None and url.rstrip("/") == self.url.rstrip("/")):
+            return self.key
+        return stored_key(url)
 
 
 def speaks_to_service(command: Command) -> Command:
@@ -149,7 +157,11 @@ def speaks_to_service(command: Command) -> Command:
         if key_file is not None and (key is None or of_file is flag):
             key = key_file.read_text(encoding="utf-8").strip()
         at = ctx.get_parameter_source("url") is flag
-        connection = Connection(url, key or None, flag in (of_key, of_file), at, _set_aside(ctx))
+        stored = stored_key(url) if key is None else None
+        by_flag = flag in (of_key, of_file)
+        connection = Connection(
+            url, key or stored, by_flag, at, _set_aside(ctx), key_by_login=stored is not None
+        )
         return command(connection=connection, **options)
 
     return cast(Command, functools.update_wrapper(with_connection, command))

@@ -350,6 +350,27 @@ class Client:
     def delete_webhook(self, webhook_id: str) -> None:
         self._loop.run(self._client.delete_webhook(webhook_id))
 
+    def keys(self) -> Records:
+        return self._loop.run(self._client.keys())
+
+    def create_key(
+        self,
+        *,
+        name: str = "",
+        scopes: Sequence[str] = (),
+        tenant: str | None = None,
+        expires_at: datetime | str | None = None,
+    ) -> dict[str, Any]:
+        return self._loop.run(
+            self._client.create_key(name=name, scopes=scopes, tenant=tenant, expires_at=expires_at)
+        )
+
+    def rotate_key(self, key_id: str, *, overlap: float = 86400.0) -> dict[str, Any]:
+        return self._loop.run(self._client.rotate_key(key_id, overlap=overlap))
+
+    def revoke_key(self, key_id: str) -> None:
+        self._loop.run(self._client.revoke_key(key_id))
+
     def as_completed(
         self,
         jobs: Iterable[BlockingJob],

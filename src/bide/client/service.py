@@ -212,17 +212,17 @@ class ServiceOperations:
         body: dict[str, Any] = {"url": url, "kinds": kinds, "labels": labels or {}}
         if events:
             body["events"] = events
-        return await self._webhook("create a webhook", "POST", "/webhooks", json=body)
+        return await self._object("create a webhook", "POST", "/webhooks", json=body)
 
     async def update_webhook(self, webhook_id: str, **fields: Any) -> dict[str, Any]:
         """Change `url`, `events`, `kinds`, `labels` or `enabled`."""
         path = f"/webhooks/{quote(webhook_id)}"
-        return await self._webhook("change a webhook", "PATCH", path, json=fields)
+        return await self._object("change a webhook", "PATCH", path, json=fields)
 
     async def test_webhook(self, webhook_id: str) -> dict[str, Any]:
         """Send a test message now. The delivery has the response of the endpoint."""
         path = f"/webhooks/{quote(webhook_id)}/test"
-        return await self._webhook("test a webhook", "POST", path)
+        return await self._object("test a webhook", "POST", path)
 
     async def replay_webhook(
         self,
@@ -235,12 +235,38 @@ class ServiceOperations:
         """Deliver the events of a range of time again: those that were not accepted, or `all`."""
         body = {"from": _instant(begin), "to": _instant(end), "only": only}
         path = f"/webhooks/{quote(webhook_id)}/replay"
-        return await self._webhook("replay a webhook", "POST", path, json=body)
+        return await self._object("replay a webhook", "POST", path, json=body)
 
     async def delete_webhook(self, webhook_id: str) -> None:
         await self._request("delete a webhook", "DELETE", f"/webhooks/{quote(webhook_id)}")
 
-    async def _webhook(self, what: str, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def keys(self) -> Records:
+        """The API keys of all tenants, without their secrets. This and the other operations on keys need `admin`."""
+        return _records(await self._request("list keys", "GET", "/keys"), "keys")
+
+    async def create_key(
+        self,
+        *,
+        name: str = "",
+        scopes: Sequence[str] = (),
+        tenant: str | None = None,
+        expires_at: datetime | str | None = None,
+    ) -> dict[str, Any]:
+        """The new API key: `key` is what callers send, and no later response contains it."""
+        body: dict[str, Any] = {"name": name, "tenant": tenant, "expiresAt": _instant(expires_at)}
+        if scopes:
+            body["scopes"] = scopes
+        return await self._object("create a key", "POST", "/keys", json=body)
+
+    async def rotate_key(self, key_id: str, *, overlap: float = 86400.0) -> dict[str, Any]:
+        """The API key with a new secret. The previous one stays valid for `overlap` seconds."""
+        path = f"/keys/{quote(key_id)}/rotate"
+        return await self._object("rotate a key", "POST", path, json={"overlap": overlap})
+
+    async def revoke_key(self, key_id: str) -> None:
+        await self._request("revoke a key", "DELETE", f"/keys/{quote(key_id)}")
+
+    async def _object(self, what: str, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer: dict[str, Any] = (await self._request(what, method, path, **options)).read(
             dict[str, Any]
         )

@@ -219,6 +219,25 @@ class BadCursor(Problem):
     remedy = "Start again without a cursor, and pass `next` unchanged."
 
 
+class Unauthenticated(Problem):
+    code, status, title = "unauthenticated", 401, "No valid credential"
+    meaning = "The request has no credential, or one that is unknown, expired or revoked."
+    remedy = (
+        "Send `Authorization: Bearer KEY` with an API key of this service. An operator creates keys with "
+        "`bide keys create`."
+    )
+
+    def __init__(self, detail: str, *, headers: dict[str, str] | None = None) -> None:
+        challenge = 'Bearer realm="bide", error="invalid_token"'
+        super().__init__(detail, headers=headers or {"WWW-Authenticate": challenge})
+
+
+class Forbidden(Problem):
+    code, status, title = "forbidden", 403, "The credential does not allow this"
+    meaning = "The credential is valid, but does not have the scope that the operation needs."
+    remedy = "Use a credential with the scope that `detail` names."
+
+
 class UntrustedHost(Problem):
     code, status, title = "untrusted-host", 400, "Untrusted host"
     meaning = (

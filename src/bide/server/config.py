@@ -117,6 +117,19 @@ class WebhookConfig:
 
 
 @dataclass(frozen=True)
+class AuthConfig:
+    """Who may use the service."""
+
+    mode: str = (
+        "none"  # "none": everyone who reaches it, as the tenant "-"; or "keys": callers with an API key
+    )
+
+    @property
+    def enabled(self) -> bool:
+        return self.mode != "none"
+
+
+@dataclass(frozen=True)
 class UpkeepConfig:
     interval: float = 1.0
     tombstones: float = 30 * 86400.0  # seconds for which the URL of a purged job returns 410
@@ -245,5 +258,6 @@ class Config:
     uploads: UploadConfig = field(default_factory=UploadConfig)
     events: EventsConfig = field(default_factory=EventsConfig)
     webhooks: WebhookConfig = field(default_factory=WebhookConfig)
+    auth: AuthConfig = field(default_factory=AuthConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)

@@ -204,9 +204,11 @@ class Intake:
         if self._stopping:
             raise Unavailable("the service is stopping and accepts no more jobs")
 
-    async def submit(self, submission: Submission, *, key: str | None = None, trace_id: str) -> Inserted:
+    async def submit(
+        self, submission: Submission, *, key: str | None = None, trace_id: str, tenant: str = "-"
+    ) -> Inserted:
         self.check_open()
-        new = await self.prepare(submission, key=key, trace_id=trace_id)
+        new = await self.prepare(submission, key=key, trace_id=trace_id, tenant=tenant)
         (outcome,) = await self._insert([new])
         return accepted(outcome, new)
 
@@ -215,7 +217,7 @@ class Intake:
         return job_id(now, self._random.take(16))
 
     async def submit_many(
-        self, bodies: Sequence[msgspec.Raw], *, key: str | None, trace_id: str
+        self, bodies: Sequence[msgspec.Raw], *, key: str | None, trace_id: str, tenant: str = "-"
     ) -> list[Inserted | Problem]:
         """Validate each submission separately, and store the valid ones in one commit."""
         self.check_open()
@@ -223,8 +225,9 @@ class Intake:
         for i, body in enumerate(bodies):
             own_key = None if key is None else f"{key}/{i}"
             try:
+                submission = read_submission(body)
                 prepared.append(
-                    await self.prepare(read_submission(body), key=own_key, trace_id=trace_id)
+                    await self.prepare(submission, key=own_key, trace_id=trace_id, tenant=tenant)
                 )
             except Problem as problem:
                 prepared.append(problem)
@@ -249,10 +252,11 @@ class Intake:
         key: str | None = None,
         trace_id: str | None = None,
         parent: Job | None = None,
+        tenant: str = "-",
     ) -> NewJob:
         """Validate a submission and return its job. Raise a Problem; store nothing."""
         checked = self.check(submission, key, parent)
-        return await self.make_job(checked, key=key, trace_id=trace_id, parent=parent)
+        return await self.make_job(checked, key=key, trace_id=trace_id, parent=parent, tenant=tenant)
 
     def check(
         self, submission: Submission, key: str | None, parent: Job | None = None
@@ -287,9 +291,10 @@ class Intake:
         parent: Job | None = None,
         uploads: Mapping[str, Upload] | None = None,
         promised: bool = False,
+        tenant: str = "-",
     ) -> NewJob:
         """Return the job of a submission. Raise a Problem; store nothing. `uploads` will be stored together with the job.
-        `promised`: its queue and its webhook were accepted when the upload began.
+        `promised`: its queue and its webhook were accepted when the upload began. A child has the tenant of its parent.
         """
         submission, kind, run_at, deadline = (
             checked.submission,
@@ -316,8 +321,9 @@ class Intake:
             keep=kind.retention,
             trace_id=trace_id or new_trace_id(),
             parent=parent.id if parent else None,
+            tenant=parent.tenant if parent else tenant,
         )
-        files = await self._files(checked, parent, uploads or {})
+        files = await self._files(checked, job.tenant, parent, uploads or {})
         fingerprint = b"" if key is None else _fingerprint(submission, files)
         # A child belongs to its parent, so it is never the job of another submission.
         dedupe = None if parent is not None else kind.dedupe or submission.dedupe
@@ -366,37 +372,41 @@ class Intake:
         return replace(new, job=replace(new.job, id=message.child_id))
 
     async def _files(
-        self, checked: CheckedSubmission, parent: Job | None, uploads: Mapping[str, Upload]
+        self,
+        checked: CheckedSubmission,
+        tenant: str,
+        parent: Job | None,
+        uploads: Mapping[str, Upload],
     ) -> tuple[InputFile, ...]:
-        """Check that every file of the input exists and has an accepted type."""
+        """Check that every file of the input exists, is of this tenant, and has an accepted type."""
         files = []
         for ref in checked.files:
             if ref.upload is None:
-                files.append(InputFile(ref.job, await self._file(ref, parent)))
+                files.append(InputFile(ref.job, await self._file(ref, tenant, parent)))
             else:
-                upload = uploads.get(ref.upload) or await self._upload(ref.upload)
+                upload = uploads.get(ref.upload) or await self._upload(ref.upload, tenant)
                 if upload.status is not UploadStatus.DONE:
                     continue  # only a check whether the upload may begin
                 check_type(upload, checked.accepted.get(ref.job, ()))
                 files.append(InputFile(ref.job, upload.file))
         return tuple(files)
 
-    async def _upload(self, upload_id: str) -> Upload:
+    async def _upload(self, upload_id: str, tenant: str) -> Upload:
         found = await self._store.upload(upload_id)
-        if not isinstance(found, Upload) or found.partial:
+        if not isinstance(found, Upload) or found.partial or found.tenant != tenant:
             raise _no_file(f"upload {upload_id[:100]!r} does not exist")
         if found.status is not UploadStatus.DONE:
             raise _no_file(f"upload {upload_id} is not complete yet")
         return found
 
-    async def _file(self, ref: FileRef, parent: Job | None) -> FileInfo:
+    async def _file(self, ref: FileRef, tenant: str, parent: Job | None) -> FileInfo:
         if parent is not None and ref.job == parent.id:
             owner: Job | Missing = parent  # has files that are stored together with this child
         else:
             (owner,) = await self._store.get([ref.job])
         found = (
             None
-            if isinstance(owner, Missing)
+            if isinstance(owner, Missing) or owner.tenant != tenant
             else next((f for f in owner.files if f.name == ref.name), None)
         )
         if found is None:

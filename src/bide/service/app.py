@@ -74,7 +74,8 @@ class App(Registry):
         """Submit a job without HTTP; return when it is on disk. In async code use `await app.submit_async(…)`.
 
         Options: file (a path, a binary file object, or the object of an uploaded file in FastAPI, Flask or Django), files
-        (by parameter), idempotency_key, dedupe, priority, queue, run_at, deadline (datetimes), labels, webhook.
+        (by parameter), idempotency_key, dedupe, priority, queue, run_at, deadline (datetimes), labels, webhook, tenant
+        (whose the job is; `-` by default).
         """
         service = self._service()
         if threading.get_ident() == service.thread:
@@ -87,11 +88,13 @@ class App(Registry):
     async def submit_async(
         self, kind: str, input: dict[str, Any] | None = None, **options: Any
     ) -> JobStatus:
+        from bide.server.identities import DEFAULT_TENANT
         from bide.server.intake import Submission, make_webhook
         from bide.service.local_files import named_files, submit_with_files
 
         service = self._service()
         key = options.pop("idempotency_key", None)
+        tenant = options.pop("tenant", DEFAULT_TENANT)
         files = named_files(options.pop("file", None), options.pop("files", None))
         for name in ("run_at", "deadline"):
             if isinstance(options.get(name), datetime):
@@ -102,9 +105,11 @@ class App(Registry):
             kind=kind, input=msgspec.Raw(msgspec.json.encode(input or {})), **options
         )
         if files:
-            inserted = await submit_with_files(service.uploads.direct, submission, files, key=key)
+            inserted = await submit_with_files(
+                service.uploads.direct, submission, files, key=key, tenant=tenant
+            )
         else:
-            inserted = await service.intake.submit(submission, key=key, trace_id="")
+            inserted = await service.intake.submit(submission, key=key, trace_id="", tenant=tenant)
         status = wire_job(inserted.job, None, None)
         status.replayed = not inserted.created
         return status

@@ -12,10 +12,12 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bide.core.errors import SetupError
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, job_id
 from bide.server.blobs import Blobs
@@ -29,6 +31,8 @@ from bide.server.estimates import Estimates
 from bide.server.events.broadcaster import Broadcaster
 from bide.server.http import Components
 from bide.server.http.app import HttpApp
+from bide.server.identities.authenticator import Authenticator
+from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
@@ -53,9 +57,10 @@ from bide.service.backends import (
     make_shared_store,
     make_store,
 )
-from bide.service.data_folder import DataFolder
+from bide.service.data_folder import DataFolder, FolderInUse
 
 log = logging.getLogger("bide")
+AUTH_MODES = ("none", "keys")
 
 
 def assemble(
@@ -127,6 +132,8 @@ def assemble(
         holds=holds,
         progress=progress,
     )
+    authenticator = _authenticator(config, store)
+    keys = ApiKeys(store, None if authenticator is None else authenticator.refresh)
     components = Components(
         config=config,
         registry=registry,
@@ -142,6 +149,8 @@ def assemble(
         uploads=uploads,
         webhooks=webhooks,
         bulk=BulkActions(registry, store, intake, bulk.hint),
+        keys=keys,
+        authenticator=authenticator,
     )
     return Service(
         config=config,
@@ -159,6 +168,8 @@ def assemble(
         upkeep=upkeep,
         bulk=bulk,
         hint=hint_all,
+        keys=keys,
+        authenticator=authenticator,
         http=HttpApp(components),
     )
 
@@ -183,6 +194,29 @@ def assemble_worker(
 
 def database_of(config: Config) -> StoreDatabase:
     return make_database(config.store, DataFolder(config.data))
+
+
+@asynccontextmanager
+async def open_keys(config: Config) -> AsyncIterator[ApiKeys]:
+    """The API keys in the store, without a service. Raises SetupError if a service uses the SQLite file."""
+    folder = DataFolder(config.data)
+    if config.store.url is None:
+        try:
+            folder.lock()
+        except FolderInUse as error:
+            raise SetupError(
+                f"{error} While the service runs, manage keys over HTTP: `bide keys … --url URL --key-file FILE`, with "
+                "a key that has the scope `admin`."
+            ) from None
+    try:
+        store = make_store(config.store, folder)
+        await store.open(lambda events: None)
+        try:
+            yield ApiKeys(store)
+        finally:
+            await store.close()
+    finally:
+        folder.unlock()
 
 
 def shared_database_of(config: StoreConfig) -> SharedDatabase:
@@ -211,6 +245,13 @@ def _webhooks(config: Config, store: Store) -> WebhookService:
     sender = WebhookSender(addresses, settings.timeout, lambda: store.now())  # noqa: PLW0108
     publisher = Publisher(store, sender, shared=config.store.url is not None, lease=settings.lease)
     return WebhookService(store, addresses, sender, publisher, lambda now: job_id(now, os.urandom(16)))
+
+
+def _authenticator(config: Config, store: Store) -> Authenticator | None:
+    """None: the service has no authentication."""
+    if config.auth.mode not in AUTH_MODES:
+        raise SetupError(f"unknown authentication {config.auth.mode!r}: use {' or '.join(AUTH_MODES)}")
+    return Authenticator(store, [KeyCredentials(store)]) if config.auth.enabled else None
 
 
 def _embedded(
@@ -261,6 +302,8 @@ class Service:
     webhooks: WebhookService
     upkeep: Upkeep
     bulk: BulkRunner
+    keys: ApiKeys
+    authenticator: Authenticator | None
     hint: Callable[[str, str], None]  # of work in a queue, for the engine or the bulk runner
     http: HttpApp
 
@@ -293,6 +336,8 @@ class Service:
         await self.engine.start()
         await self.bulk.start()
         await self.upkeep.start()
+        if self.authenticator is not None:
+            await self.authenticator.start()
 
     async def stop(self, drain: float | None = None) -> None:
         """Call `drain` and `close`. If there is a listener, stop it in between, because open requests need the store."""
@@ -312,6 +357,8 @@ class Service:
 
     async def close(self) -> None:
         """Close the store and the other components. Call it after the last request."""
+        if self.authenticator is not None:
+            await self.authenticator.stop()
         await self.webhooks.publisher.stop()
         await self.upkeep.stop()
         await self.progress.close()

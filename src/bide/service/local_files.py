@@ -36,17 +36,22 @@ def _listed(given: Any) -> Iterator[Any]:
 
 
 async def submit_with_files(
-    uploads: DirectUploads, submission: Submission, files: list[tuple[str, Any]], *, key: str | None
+    uploads: DirectUploads,
+    submission: Submission,
+    files: list[tuple[str, Any]],
+    *,
+    key: str | None,
+    tenant: str = "-",
 ) -> Inserted:
     """Copy the files and store them and the job in one transaction. If this raises, no file is left."""
     copies: list[tuple[str, DirectUpload]] = []
     try:
         for parameter, given in files:
             name, content_type = _name_and_type(given)
-            copy = uploads.begin(clean_name(name), clean_type(content_type))
+            copy = uploads.begin(clean_name(name), clean_type(content_type), tenant=tenant)
             copies.append((parameter, copy))
             await _copy(given, copy)
-        return await uploads.submit(submission, copies, key=key, trace_id="")
+        return await uploads.submit(submission, copies, key=key, trace_id="", tenant=tenant)
     except BaseException:
         for _, copy in copies:
             await copy.discard()

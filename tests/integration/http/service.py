@@ -24,7 +24,9 @@ from bide.server.blobs.files import FileBlobs
 from bide.server.config import Config, HttpConfig
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.http.openapi import describe
-from bide.server.http.request import Message, Scope
+from bide.server.http.request import Message
+from bide.server.http.request import Scope as AsgiScope
+from bide.server.identities import SCOPES, Scope
 from bide.server.progress import AttemptKey, attempt_key
 from bide.server.registry import File, Registry
 from bide.server.store import Claim, ClaimRequest
@@ -143,9 +145,13 @@ class Service:
     async def opened(self) -> AsyncIterator[Service]:
         await self.store.open(self.parts.on_events, on_log=self.parts.events.on_log)
         self.uploads.open("here")
+        if self.parts.authenticator is not None:
+            await self.parts.authenticator.start()
         try:
             yield self
         finally:
+            if self.parts.authenticator is not None:
+                await self.parts.authenticator.stop()
             await self.uploads.close()
             await self.store.close()
 
@@ -160,15 +166,18 @@ class Service:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         mount: str = "",
+        key: str | None = None,
     ) -> Reply:
         lines = {k.lower(): v for k, v in (headers or {}).items()}
+        if key is not None:
+            lines["authorization"] = f"Bearer {key}"
         if json is not None:
             body = msgspec.json.encode(json)
             lines.setdefault("content-type", "application/json")
         return await self.send(scope(method, target, lines, mount), [body or b""])
 
     async def send(
-        self, scope: Scope, chunks: Sequence[bytes], leaves: asyncio.Event | None = None
+        self, scope: AsgiScope, chunks: Sequence[bytes], leaves: asyncio.Event | None = None
     ) -> Reply:
         """One exchange; the caller goes away when `leaves` is set."""
         sent: list[Message] = []
@@ -192,7 +201,7 @@ class Service:
         self._check_documented(scope, reply)
         return reply
 
-    def _check_documented(self, scope: Scope, reply: Reply) -> None:
+    def _check_documented(self, scope: AsgiScope, reply: Reply) -> None:
         """Every response of every test has a status, and a code if it is a problem, that the operation documents."""
         path = scope["path"].removeprefix(scope["root_path"]).removesuffix("/") or "/"
         found = [
@@ -214,6 +223,11 @@ class Service:
             schema = documented[str(reply.status)]["content"][PROBLEM_TYPE]["schema"]
             codes = schema["allOf"][1]["properties"]["code"]["enum"]
             assert reply.json()["code"] in codes, (operation.name, reply)
+
+    async def key(self, tenant: str = "-", *scopes: Scope) -> str:
+        """A new API key; without scopes, with all of them."""
+        _, text = await self.parts.keys.create(tenant=tenant, scopes=scopes or SCOPES)
+        return text
 
     # --- moving its jobs
 
@@ -257,7 +271,7 @@ class Service:
         return len(await self.store.events(limit=100_000))
 
 
-def scope(method: str, target: str, headers: Mapping[str, str], mount: str = "") -> Scope:
+def scope(method: str, target: str, headers: Mapping[str, str], mount: str = "") -> AsgiScope:
     path, _, query = target.partition("?")
     return {
         "type": "http",

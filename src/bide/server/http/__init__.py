@@ -14,6 +14,8 @@ from bide.server.config import Config
 from bide.server.engine import Fleet, WorkListener
 from bide.server.estimates import Estimates
 from bide.server.events.broadcaster import Broadcaster
+from bide.server.identities.authenticator import Authenticator
+from bide.server.identities.keys import ApiKeys
 from bide.server.intake import Intake
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
@@ -49,5 +51,7 @@ class Components:
     uploads: UploadService
     webhooks: WebhookService
     bulk: BulkActions
+    keys: ApiKeys
+    authenticator: Authenticator | None  # None: the service has no authentication
     # The cache of status responses: rendered bodies by job id, ETag and base path.
     status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

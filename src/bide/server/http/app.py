@@ -21,6 +21,7 @@ from bide.server.http import (
     health,
     history,
     jobs,
+    keys,
     metrics,
     presigned,
     problems,
@@ -34,10 +35,11 @@ from bide.server.http import (
     webhooks,
     websocket,
 )
+from bide.server.http.authentication import authenticate
 from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.proxies import read_proxies, read_root_path
 from bide.server.http.request import Disconnected, HttpRequest, Receive, Scope, Send
-from bide.server.http.routing import HttpOperation, Router
+from bide.server.http.routing import HttpOperation, Router, check_names
 from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
@@ -65,6 +67,7 @@ class HttpApp:
             *queues.OPERATIONS,
             *webhooks.OPERATIONS,
             *stats.OPERATIONS,
+            *keys.OPERATIONS,
             *self.health.operations,
             *self.metrics.operations,
             *websocket.OPERATIONS,
@@ -73,6 +76,7 @@ class HttpApp:
         ]
         self.operations += docs.operations(self.operations, components.registry)
         self._find = Router(self.operations).find
+        self._authenticator = components.authenticator
         self._origins = bool(components.config.http.origins)
         self._trusted = read_names(components.config.http.trusted_hosts)
         self._proxies = read_proxies(components.config.http.trusted_proxies)
@@ -96,7 +100,15 @@ class HttpApp:
         try:
             self._check(request)
             preflight = cors.preflight(request) if scope["method"] == "OPTIONS" else None
-            response = preflight or await self._find(request)(request)
+            if preflight is not None:
+                response = preflight
+            else:
+                route = self._find(request)
+                if self._authenticator is not None:
+                    await authenticate(request, route, self._authenticator)
+                if scope["query_string"]:
+                    check_names(request, route.query_names)
+                response = await route.handler(request)
         except Problem as problem:
             response = request.problem_response(problem)
         except Disconnected:
@@ -134,10 +146,15 @@ class HttpApp:
         request = HttpRequest(self._components, scope, receive, self.root_path)
         try:
             self._check(request)
-            if self._find(request, "GET") is not websocket.get_without_upgrade:
+            route = self._find(request, "GET")
+            if route.handler is not websocket.get_without_upgrade:
                 raise NotFound(
                     f"{request.path[:200]!r} is no WebSocket; {request.base}{websocket.PATH} is"
                 )
+            if self._authenticator is not None:
+                await authenticate(request, route, self._authenticator)
+            if scope["query_string"]:
+                check_names(request, route.query_names)
             websocket.check_handshake(request)
         except Problem as problem:
             await websocket.deny(request.problem_response(problem), scope, send)

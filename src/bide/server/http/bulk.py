@@ -65,6 +65,7 @@ OPERATIONS = [
         parameters=(IDEMPOTENCY_KEY,),
         body="BulkRequest",
         reads=BulkRequest,
+        scope="control",
         responses=(
             ResponseSpec(200, "The number of jobs that match; only with `dryRun`.", WireBulkCount),
             ResponseSpec(

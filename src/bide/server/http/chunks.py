@@ -29,7 +29,7 @@ from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import REPLAYED, BodyStream, HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
-from bide.server.http.uploads import UPLOAD_ID, location, read_sha256
+from bide.server.http.uploads import UPLOAD_ID, find_upload, location, read_sha256
 from bide.server.intake import decode
 from bide.server.upload_record import MOST_CHUNKS, Upload, UploadStatus, Way, WireUpload, wire_upload
 from bide.server.uploads.chunks import DEFAULT_CHUNK, MAX_CHUNK, MIN_CHUNK
@@ -82,6 +82,7 @@ async def begin(request: HttpRequest) -> Response:
         content_type=clean_type(wanted.content_type),
         chunk_size=chunk_size,
         promised=read_sha256(wanted.sha256),
+        tenant=request.tenant,
     )
     return object_response(_state(upload), location(request, upload), status=201)
 
@@ -90,6 +91,7 @@ async def put(request: HttpRequest) -> Response:
     upload_id, text = request.args
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise NotFound(f"{text[:50]!r} is not a chunk number")
+    await find_upload(request)
     upload = await request.components.uploads.chunks.put(
         upload_id, int(text), BodyStream(request), request.content_length
     )
@@ -99,7 +101,7 @@ async def put(request: HttpRequest) -> Response:
 
 
 async def missing(request: HttpRequest) -> Response:
-    upload = await request.components.uploads.find(request.args[0])
+    upload = await find_upload(request)
     if upload.way is not Way.CHUNKS:
         raise UploadConflict(f"upload {upload.id} is a {upload.way} upload and has no chunks")
     return object_response(_state(upload))
@@ -107,7 +109,7 @@ async def missing(request: HttpRequest) -> Response:
 
 async def complete(request: HttpRequest) -> Response:
     upload_id, uploads = request.args[0], request.components.uploads
-    if (await uploads.find(upload_id)).way is Way.PRESIGNED:
+    if (await find_upload(request)).way is Way.PRESIGNED:
         upload = await uploads.presigned.complete(upload_id)
     else:
         upload = await uploads.chunks.complete(upload_id)
@@ -149,6 +151,7 @@ OPERATIONS = [
         description="Chunk n begins at byte n × `chunkSize`; the last one may be shorter.",
         body="NewChunked",
         reads=NewChunked,
+        scope="submit",
         responses=(
             ResponseSpec(201, "The upload; send its chunks.", ChunkState, headers=("Location",)),
         ),
@@ -167,6 +170,7 @@ OPERATIONS = [
         parameters=(UPLOAD_ID, _NUMBER),
         content=(("application/octet-stream", BINARY),),
         needs_body=False,
+        scope="submit",
         responses=(
             ResponseSpec(204, "The chunk is on disk; others are missing."),
             _COMPLETED,
@@ -185,6 +189,7 @@ OPERATIONS = [
         "List the missing chunks",
         "uploads",
         parameters=(UPLOAD_ID,),
+        scope="submit",
         responses=(ResponseSpec(200, "The chunks.", ChunkState),),
         problems=(NotFound, Gone, UploadConflict),
         example="$BASE/uploads/UPLOAD_ID/chunks",
@@ -199,6 +204,7 @@ OPERATIONS = [
         description="The last chunk completes an upload in chunks, so only a presigned upload needs this request. "
         "`Job-Location` is the URL of the job, if the upload has a kind. Repeating this request is safe.",
         parameters=(UPLOAD_ID,),
+        scope="submit",
         responses=(_COMPLETED,),
         problems=(
             *(NotFound, Gone, UploadConflict, ChecksumMismatch, MisdirectedUpload, TakenOver, *_MAKING),

@@ -24,7 +24,7 @@ MAX_ATTEMPTS = 5
 
 async def _decide_on(request: HttpRequest) -> tuple[Job, bool]:
     """Return the job, and whether the caller requires this version. Raise VersionMismatch if If-Match does not match."""
-    job = await find(request.components, request.args[0])
+    job = await find(request, request.args[0])
     condition = request.header(b"if-match")
     if condition is None or condition.strip() == "*":
         return job, False
@@ -109,6 +109,7 @@ OPERATIONS = [
         description="A waiting job ends immediately. The service asks a running job to stop, then terminates it, then "
         "kills it.",
         parameters=_PARAMETERS,
+        scope="control",
         responses=(
             ResponseSpec(200, "The job was waiting and is cancelled.", JobStatus),
             ResponseSpec(
@@ -131,6 +132,7 @@ OPERATIONS = [
         description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS, and not while a child job is still being cancelled. "
         "Finished steps are kept.",
         parameters=_PARAMETERS,
+        scope="control",
         responses=(
             ResponseSpec(202, "The job will run again.", JobStatus, headers=("Location", "Retry-After")),
         ),
@@ -146,6 +148,7 @@ OPERATIONS = [
         "jobs",
         description="A running job must be cancelled first. After the deletion its URL responds with 410.",
         parameters=_PARAMETERS,
+        scope="control",
         responses=(ResponseSpec(204, "The job is deleted."),),
         problems=_PROBLEMS,
         example="-X DELETE $BASE/jobs/JOB_ID",

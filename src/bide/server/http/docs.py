@@ -54,8 +54,13 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
         key = (request.base, len(registry.kinds))
         if key not in cache:
             cache.clear()
+            components = request.components
             cache[key] = document(
-                every, registry, request.base, request.components.config.http.max_batch
+                every,
+                registry,
+                request.base,
+                components.config.http.max_batch,
+                authenticated=components.authenticator is not None,
             )
         return cache[key]
 
@@ -73,6 +78,7 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
             "getService",
             "Get the name and the version of the service, and links; browsers get the dashboard",
             "docs",
+            scope=None,
             responses=(
                 ResponseSpec(
                     200, "The service.", ServiceInfo, content_types=("application/json", "text/html")
@@ -87,6 +93,7 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
             "getOpenapi",
             "This interface as an OpenAPI 3.1 document",
             "docs",
+            scope="read",
             responses=(ResponseSpec(200, "The document.", {"type": "object"}),),
             example="$BASE/openapi.json",
         ),
@@ -97,6 +104,7 @@ def operations(others: Sequence[HttpOperation], registry: Registry) -> list[Http
             "getDocs",
             "This interface as a page",
             "docs",
+            scope="read",
             responses=(
                 ResponseSpec(200, "The page.", {"type": "string"}, content_types=("text/html",)),
             ),

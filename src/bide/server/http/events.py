@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import render_instant
-from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound, Problem, Unavailable
+from bide.core.errors import BadCursor, Forbidden, Gone, InvalidInput, NotFound, Problem, Unavailable
 from bide.core.wire.events import (
     ALL_TYPES,
     COMMENT,
@@ -51,6 +51,7 @@ from bide.server.http.request import (
 )
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JOB_ID, PREFER, JobView, find
+from bide.server.identities import Principal
 from bide.server.store import EventFilter
 
 MAX_EVENTS = 1000  # of one page
@@ -82,7 +83,7 @@ class WireEventPage(msgspec.Struct):
 
 async def of_job(request: HttpRequest) -> Response:
     job_id = request.args[0]
-    job = await find(request.components, job_id)
+    job = await find(request, job_id)
     selection = EventSelection(
         request.tenant, jobs=frozenset({job.id}), types=_types(request.query.get("type", ()), ALL_TYPES)
     )
@@ -91,30 +92,37 @@ async def of_job(request: HttpRequest) -> Response:
 
 async def output(request: HttpRequest) -> Response:
     """The output stream of a job. Without a cursor it begins with the first chunk."""
-    job = await find(request.components, request.args[0])
+    job = await find(request, request.args[0])
     selection = EventSelection(request.tenant, jobs=frozenset({job.id}), types=frozenset({"output"}))
     return await _respond(request, selection, JobView(request, job), begin=0)
 
 
 async def of_all(request: HttpRequest) -> Response:
-    return await _respond(request, read_selection(request.tenant, request.query), None)
+    return await _respond(request, read_selection(request.principal, request.query), None)
 
 
-def read_selection(tenant: str, fields: Mapping[str, Sequence[str]]) -> EventSelection:
-    """Read the parameters of a filter. Raises InvalidInput."""
+def read_selection(principal: Principal, fields: Mapping[str, Sequence[str]]) -> EventSelection:
+    """Read the parameters of a filter. Raises InvalidInput, or Forbidden if the caller may not see the events of queues,
+    which belong to the service and not to a tenant.
+    """
     ids = fields.get("id", ())
     if len(ids) > MAX_IDS:
         raise wrong_parameter("id", f"{len(ids)} ids; at most {MAX_IDS} are allowed per request")
     for job_id in ids:
         if not is_job_id(job_id):
             raise wrong_parameter("id", f"{job_id[:50]!r} is not the id of a job")
+    types = _types(fields.get("type", ()), ALL_TYPES - {"output"})
+    if not principal.allows("admin"):
+        if any("queue" in value.split(",") for value in fields.get("type", ())):
+            raise Forbidden("`queue` events need the scope `admin`")
+        types -= {"queue"}
     return EventSelection(
-        tenant,
+        principal.tenant,
         frozenset(ids),
         frozenset(fields.get("kind", ())),
         frozenset(fields.get("queue", ())),
         frozenset(map(_label, fields.get("label", ()))),
-        _types(fields.get("type", ()), ALL_TYPES - {"output"}),
+        types,
     )
 
 
@@ -214,6 +222,8 @@ async def make_snapshot(request: HttpRequest, view: JobView | None) -> bytes:
     """What a listener needs to know before it gets events: the job, or the counts of all queues."""
     if view is not None:
         return view.body()
+    if not request.principal.allows("admin"):  # the counts are those of all tenants
+        return encode({"queues": []})
     return encode({"queues": await known_queues(request.components)})
 
 
@@ -281,6 +291,7 @@ async def _page(
                 timer.cancel()
                 disconnected.cancel()
             if disconnected.done():
+                request.check_valid()
                 raise Disconnected
             waiter.event.clear()
             if cursor is not None and broadcaster.epoch != cursor.epoch:
@@ -324,7 +335,7 @@ async def _read_page(subscription: EventSubscription) -> tuple[list[EventMessage
 
 async def _again(request: HttpRequest, view: JobView | None) -> JobView | None:
     """The job as it is now."""
-    return None if view is None else JobView(request, await find(request.components, view.job.id))
+    return None if view is None else JobView(request, await find(request, view.job.id))
 
 
 # --- streams
@@ -566,6 +577,7 @@ OPERATIONS = [
         "snapshot if that is not possible. After the terminal event it sends `end` and closes. A page has the events after "
         "the cursor; with `Prefer: wait=N` the service holds the response until there is one.",
         parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER, _TYPE),
+        scope="read",
         responses=(
             *_RESPONSES,
             ResponseSpec(
@@ -588,6 +600,7 @@ OPERATIONS = [
         "attempt begins, and `index` is the number of the chunk in it. As a stream or in pages, like the events of the job; "
         "without a cursor from the first chunk on.",
         parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER),
+        scope="read",
         responses=(
             *_RESPONSES,
             ResponseSpec(
@@ -629,6 +642,7 @@ OPERATIONS = [
             _LAST_EVENT_ID,
             PREFER,
         ),
+        scope="read",
         responses=_RESPONSES,
         problems=(BadCursor, InvalidInput, Unavailable),
         example="'$BASE/events?type=status&kind=encode'",

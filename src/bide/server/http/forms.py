@@ -125,7 +125,11 @@ async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Fo
             if isinstance(event, FormPart):
                 name = event.name
                 if not is_field(event):
-                    incoming = direct.begin(clean_name(event.filename), clean_type(event.content_type))
+                    incoming = direct.begin(
+                        clean_name(event.filename),
+                        clean_type(event.content_type),
+                        tenant=request.tenant,
+                    )
                     incoming.promised = event.sha256
                     form.files.append((name, incoming))
             elif event is None:

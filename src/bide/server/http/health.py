@@ -23,7 +23,9 @@ class Alive(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct, omit_defaults=True):
-    """Readiness, and the conditions that keep jobs from running. `warnings` is omitted if `Host` is not trusted."""
+    """Readiness, and the conditions that keep jobs from running. `warnings` is omitted if `Host` is not trusted,
+    and for callers without the scope `admin`.
+    """
 
     status: str
     warnings: list[ServiceWarning] | msgspec.UnsetType = msgspec.UNSET
@@ -46,6 +48,7 @@ class Health:
                 "getHealth",
                 "Liveness",
                 "health",
+                scope=None,
                 responses=(ResponseSpec(200, "The service is alive.", Alive),),
                 example="$BASE/healthz",
             ),
@@ -58,6 +61,7 @@ class Health:
                 "health",
                 description="503 while the service stops or cannot write to its store. `warnings` lists the conditions "
                 f"that keep jobs from running:\n{codes}",
+                scope=None,
                 responses=(
                     ResponseSpec(200, "The service accepts jobs and answers requests.", Readiness),
                 ),
@@ -75,9 +79,10 @@ class Health:
         try:
             await self._check_store()
         except StoreUnavailable as error:
-            reason = f": {error}" if request.details else ""
+            details = request.details and request.principal.allows("admin")
+            reason = f": {error}" if details else ""
             raise Unavailable(f"the store is not writable{reason}") from None
-        if not request.details:
+        if not request.details or not request.principal.allows("admin"):
             return object_response(Readiness("ready"))
         found = warnings(self._components, await known_queues(self._components))
         return object_response(Readiness("ready", found))

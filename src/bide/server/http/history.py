@@ -105,7 +105,7 @@ async def log(request: HttpRequest) -> Response:
 
     async def read() -> WireLog:
         # The last lines are stored before the end of the job, so the job is read first.
-        job = await find(request.components, job_id)
+        job = await find(request, job_id)
         return await _read(
             request.components.store, job.tenant, job_id, after, levels, job.status.terminal
         )
@@ -186,6 +186,7 @@ OPERATIONS = [
                 {"type": "string", "pattern": "^[0-9]{1,18}$"},
             ),
         ),
+        scope="read",
         responses=(
             ResponseSpec(
                 200,

@@ -76,7 +76,7 @@ async def status(request: HttpRequest) -> Response:
     preferred = request.header(b"prefer")
     wait = read_prefer((preferred,)).wait if preferred is not None else None
     if wait is None:
-        shown = JobView(request, await find(request.components, job_id))
+        shown = JobView(request, await find(request, job_id))
         held = []
     else:
         shown = await hold(request, job_id, wait, _end_of_poll(known))
@@ -159,7 +159,8 @@ async def _by_id(request: HttpRequest, ids: list[str]) -> Response:
     wanted = list(dict.fromkeys(ids))
     possible = [job_id for job_id in wanted if is_job_id(job_id)]
     found = await request.components.store.get(possible)
-    existing = [job for job in found if not isinstance(job, Missing)]
+    sees = request.principal.sees
+    existing = [job for job in found if not isinstance(job, Missing) and sees(job)]
     await request.components.progress.refresh(existing)
     shown = [JobView(request, job) for job in existing]
     found_ids = {s.job.id for s in shown}
@@ -269,6 +270,7 @@ OPERATIONS = [
                 pattern=r"^ *(input|attempts|log)? *(, *(input|attempts|log)? *)*$",
             ),
         ),
+        scope="read",
         responses=(
             ResponseSpec(
                 200,
@@ -351,6 +353,7 @@ OPERATIONS = [
             ),
             _query("cursor", "`next` of the previous page."),
         ),
+        scope="read",
         responses=(
             ResponseSpec(200, "The jobs.", WireJobs, headers=("Retry-After", "Cache-Control", "Vary")),
         ),

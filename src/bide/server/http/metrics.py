@@ -68,6 +68,7 @@ class Metrics:
                 "getMetrics",
                 "Metrics",
                 "health",
+                scope="admin",
                 responses=(
                     ResponseSpec(
                         200,

@@ -7,6 +7,7 @@ from typing import Any
 
 from bide.core.errors import (
     CrossSite,
+    Forbidden,
     HeadTooLarge,
     Internal,
     InvalidInput,
@@ -14,6 +15,7 @@ from bide.core.errors import (
     MethodNotAllowed,
     Problem,
     RequestTimeout,
+    Unauthenticated,
     Unavailable,
     UntrustedHost,
 )
@@ -37,6 +39,7 @@ ANYWHERE: tuple[type[Problem], ...] = (
 _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Location": ("The URL of the new resource.", {"type": "string", "format": "uri-reference"}),
     "Retry-After": ("Seconds until the next request.", {"type": "integer", "minimum": 1}),
+    "WWW-Authenticate": ("The credential that the service expects.", {"type": "string"}),
     "Allow": ("The methods that the resource supports.", {"type": "string"}),
     "Cache-Control": ("Whether and for how many seconds a cache may keep it.", {"type": "string"}),
     "Vary": ("The request headers that the response depends on.", {"type": "string"}),
@@ -57,6 +60,11 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Upload-Expires": ("When an incomplete upload is removed.", {"type": "string"}),
     "Repr-Digest": ("The SHA-256 of the file (RFC 9530).", {"type": "string"}),
 }
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key. The list of an operation has the scope that the key needs.",
+}
 _ABOUT = (
     "Long-running jobs over HTTP. Submit a job, then poll its status at the interval of `Retry-After`, or long-poll "
     "with `Prefer: wait=N`. HEAD works wherever GET does. Every error response is `application/problem+json`; its "
@@ -66,14 +74,22 @@ _ABOUT = (
 
 
 def document(
-    operations: Sequence[HttpOperation], registry: Registry, base: str, max_batch: int
+    operations: Sequence[HttpOperation],
+    registry: Registry,
+    base: str,
+    max_batch: int,
+    *,
+    authenticated: bool = False,
 ) -> dict[str, Any]:
+    """The document of a service. `authenticated`: callers need a credential."""
     from importlib.metadata import version  # slow to import, and most services never return the document
 
     paths: dict[str, dict[str, Any]] = {}
     operations = [operation for operation in operations if operation.listed]
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = describe(operation)
+        described = paths.setdefault(operation.path, {})[operation.method.lower()] = describe(operation)
+        if authenticated and operation.scope is not None:
+            described["security"] = [{"bearer": [operation.scope]}]
     types = {
         response.shape: None
         for operation in operations
@@ -96,6 +112,7 @@ def document(
                 name: {"description": text, "schema": schema}
                 for name, (text, schema) in _HEADERS.items()
             },
+            **({"securitySchemes": {"bearer": _BEARER}} if authenticated else {}),
         },
     }
 
@@ -136,7 +153,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: HttpOperation) -> dict[str, Any]:
     responses = {str(spec.status): _response(spec) for spec in operation.responses}
     by_status: dict[int, list[type[Problem]]] = {}
-    for problem in dict.fromkeys((*operation.problems, *ANYWHERE)):
+    identity = () if operation.scope is None else (Unauthenticated, Forbidden)
+    for problem in dict.fromkeys((*operation.problems, *identity, *ANYWHERE)):
         by_status.setdefault(problem.status, []).append(problem)
     for status, problems in sorted(by_status.items()):
         responses[str(status)] = _problem(status, problems)
@@ -166,7 +184,11 @@ def _problem(status: int, problems: list[type[Problem]]) -> dict[str, Any]:
         "description": "; ".join(f"{p.title}. {p.meaning}" for p in problems),
         "content": {PROBLEM_TYPE: {"schema": schema}},
     }
-    header = {Unavailable.status: "Retry-After", MethodNotAllowed.status: "Allow"}.get(status)
+    header = {
+        Unavailable.status: "Retry-After",
+        MethodNotAllowed.status: "Allow",
+        Unauthenticated.status: "WWW-Authenticate",
+    }.get(status)
     if header is not None:
         described["headers"] = {header: {"$ref": f"#/components/headers/{header}"}}
     return described

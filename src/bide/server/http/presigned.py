@@ -33,7 +33,7 @@ from bide.server.http.request import REPLAYED, BodyStream, HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.status import JobView
-from bide.server.http.uploads import UPLOAD_ID, location
+from bide.server.http.uploads import UPLOAD_ID, find_upload, location
 from bide.server.intake import decode
 from bide.server.upload_record import MOST_CHUNKS
 from bide.server.uploads import storage_events
@@ -129,6 +129,7 @@ async def presign(request: HttpRequest) -> Response:
         multipart=wanted.multipart,
         content_type=clean_type(wanted.content_type),
         promised=wanted.sha256,
+        tenant=request.tenant,
     )
     signed = await presigned.sign(upload)
     replayed = inserted is not None and not inserted.created
@@ -155,6 +156,7 @@ def _expires(request: HttpRequest) -> str:
 
 async def sign_parts(request: HttpRequest) -> Response:
     presigned = request.components.uploads.presigned
+    await find_upload(request)
     wanted = decode(_wanted, await request.json())
     upload = await presigned.open_parts(request.args[0])
     signed = []
@@ -167,6 +169,7 @@ async def sign_parts(request: HttpRequest) -> Response:
 
 async def list_parts(request: HttpRequest) -> Response:
     presigned = request.components.uploads.presigned
+    await find_upload(request)
     upload = await presigned.open_parts(request.args[0])
     assert upload.size is not None and upload.chunk_size is not None
     stored = await presigned.parts(upload)
@@ -262,6 +265,7 @@ OPERATIONS = [
         description="Send the file, then POST /uploads/{uploadId}/complete. With a kind, the job waits for it as UPLOADING.",
         body="NewPresigned",
         reads=NewPresigned,
+        scope="submit",
         responses=(
             ResponseSpec(
                 201,
@@ -289,6 +293,7 @@ OPERATIONS = [
         "storage about the uploads that it names.",
         # Any Content-Type is accepted, because SNS sends text/plain.
         content=(("application/json", {}),),
+        scope="submit",
         responses=(
             ResponseSpec(202, "The number of uploads that the event named.", StorageEventReceipt),
         ),
@@ -306,6 +311,7 @@ OPERATIONS = [
         parameters=(UPLOAD_ID,),
         body="WantedParts",
         reads=WantedParts,
+        scope="submit",
         responses=(ResponseSpec(200, "The requests to send.", SignedParts),),
         problems=(*_READING, NotFound, Gone, UploadConflict, StorageUnavailable),
         example="$BASE/uploads/UPLOAD_ID/parts -H 'Content-Type: application/json' -d '{\"numbers\": [1, 2]}'",
@@ -318,6 +324,7 @@ OPERATIONS = [
         "List the parts that storage has",
         "uploads",
         parameters=(UPLOAD_ID,),
+        scope="submit",
         responses=(ResponseSpec(200, "The parts.", KnownParts),),
         problems=(NotFound, Gone, UploadConflict, StorageUnavailable),
         example="$BASE/uploads/UPLOAD_ID/parts",
@@ -332,6 +339,7 @@ OPERATIONS = [
         description="The URL that presign returns if the storage is a folder.",
         parameters=(UPLOAD_ID, *_QUERY, _TYPE),
         content=(("*/*", BINARY),),
+        scope=None,
         responses=(ResponseSpec(200, "The bytes are on disk.", headers=("ETag",)),),
         problems=_STORING_PROBLEMS,
         example="-T FILE -H 'Content-Type: video/mp4' 'URL'",
@@ -346,6 +354,7 @@ OPERATIONS = [
         description="The signed URL of a part if the storage is a folder.",
         parameters=(UPLOAD_ID, _NUMBER, *_QUERY, _MULTIPART),
         content=(("*/*", BINARY),),
+        scope=None,
         responses=(ResponseSpec(200, "The bytes are on disk.", headers=("ETag",)),),
         problems=_STORING_PROBLEMS,
         example="-T PART 'URL'",

@@ -72,6 +72,7 @@ OPERATIONS = [
         "listProblems",
         "List the problems that a response can report",
         "problems",
+        scope=None,
         responses=(ResponseSpec(200, "The problems.", ProblemList, content_types=_TYPES),),
         example="$BASE/problems",
     ),
@@ -86,6 +87,7 @@ OPERATIONS = [
         parameters=(
             Parameter("code", "path", "The code of the problem.", {"enum": [*ALL]}, required=True),
         ),
+        scope=None,
         responses=(ResponseSpec(200, "The problem.", ProblemInfo, content_types=_TYPES),),
         problems=(NotFound,),
         example="$BASE/problems/gone",

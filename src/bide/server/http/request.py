@@ -6,6 +6,7 @@ need one or two of them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
 from typing import Any
@@ -18,11 +19,13 @@ from bide.core.errors import (
     MalformedRequest,
     PayloadTooLarge,
     Problem,
+    Unauthenticated,
     UnsupportedMedia,
     WrongLength,
 )
 from bide.core.wire.http import PROBLEM_TYPE, encode, read_traceparent, render_problem
 from bide.server.http import Components
+from bide.server.identities import ANYONE, Principal
 from bide.server.intake import new_trace_id
 
 Scope = MutableMapping[str, Any]
@@ -72,7 +75,8 @@ class HttpRequest:
     """A request. `args` are the path parameters, in order. `prefix` is a path that a proxy has removed."""
 
     details = True  # False: the response to a probe contains only a status
-    tenant = "-"  # whose jobs, uploads and events the caller sees; there is one tenant until there are identities
+    principal: Principal = ANYONE  # the caller
+    tenant = ANYONE.tenant  # whose jobs, uploads and events the caller sees
     # From a trusted proxy.
     forwarded_scheme: str | None = None
     forwarded_host: str | None = None
@@ -209,9 +213,27 @@ class HttpRequest:
                 raise UnsupportedMedia(f"Content-Type is {declared[:100]!r}; send UTF-8")
 
     async def disconnected(self) -> None:
-        """Return when the client has disconnected. Call it after the body was read, or if none is expected."""
+        """Return when the client has disconnected. Call it after the body was read, or if none is expected. If the
+        credential of the caller is no longer valid, the task that runs this is cancelled.
+        """
+        authenticator = self.components.authenticator
+        if authenticator is None:
+            await self._disconnected()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        with authenticator.watching(self.principal, task.cancel):
+            await self._disconnected()
+
+    async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+    def check_valid(self) -> None:
+        """Raise Unauthenticated if the credential of the caller is no longer valid."""
+        authenticator = self.components.authenticator
+        if authenticator is not None and not authenticator.is_valid(self.principal):
+            raise Unauthenticated("the credential was revoked or has expired during the request")
 
     @property
     def instance(self) -> str:

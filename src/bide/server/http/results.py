@@ -20,7 +20,7 @@ from bide.server.http.status import IF_NONE_MATCH, JOB_ID, find
 
 
 async def result(request: HttpRequest) -> Response:
-    job = await find(request.components, request.args[0])
+    job = await find(request, request.args[0])
     _check_succeeded(job)
     if job.result_file is not None:
         return await attachment(request, job.result_file, JSON_TYPE, f"{job.id}.json")
@@ -30,7 +30,7 @@ async def result(request: HttpRequest) -> Response:
 
 async def file(request: HttpRequest) -> Response:
     job_id, name = request.args
-    job = await find(request.components, job_id)
+    job = await find(request, job_id)
     info = next((f for f in job.files if f.name == name), None)
     if info is None:
         if not job.status.terminal:
@@ -86,6 +86,7 @@ OPERATIONS = [
         "Get the result of a job",
         "results",
         parameters=_COMMON,
+        scope="read",
         responses=(
             ResponseSpec(200, "The result.", {}, headers=_HEADERS),
             _PART,
@@ -102,6 +103,7 @@ OPERATIONS = [
         "Get an output file of a job",
         "results",
         parameters=(*_COMMON, Parameter("name", "path", "The name of the file.", required=True)),
+        scope="read",
         responses=(
             ResponseSpec(200, "The file.", BINARY, content_types=("*/*",), headers=_HEADERS),
             _PART,

@@ -13,6 +13,7 @@ from typing import Any
 
 from bide.core.errors import InvalidInput, MethodNotAllowed, NotFound, Problem
 from bide.server.http.request import HttpRequest, Response
+from bide.server.identities import Scope
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 Schema = dict[str, Any]
@@ -49,6 +50,7 @@ class HttpOperation:
     summary: str
     tag: str
     responses: tuple[ResponseSpec, ...]
+    scope: Scope | None  # what a caller needs; None: the operation is public
     problems: tuple[type[Problem], ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: str | None = None  # the name of the schema of a JSON body, among the components
@@ -65,14 +67,23 @@ class HttpOperation:
         return frozenset(p.name for p in self.parameters if p.place == "query")
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What the router finds: the operation, and what each request needs of it."""
+
+    operation: HttpOperation
+    handler: Handler
+    scope: Scope | None
+    query_names: frozenset[str]
+
+
 @dataclass
 class _Node:
     """A segment in the tree of paths."""
 
     literals: dict[str, _Node] = field(default_factory=dict)
     parameter: _Node | None = None
-    # By method: the handler and its query parameters.
-    methods: dict[str, tuple[Handler, frozenset[str]]] = field(default_factory=dict)
+    methods: dict[str, Route] = field(default_factory=dict)
 
     def step(self, segment: str) -> _Node:
         if segment.startswith("{"):
@@ -82,7 +93,7 @@ class _Node:
 
 
 class Router:
-    """Finds the handler of a request."""
+    """Finds the operation of a request."""
 
     def __init__(self, operations: Iterable[HttpOperation]) -> None:
         self._root = _Node()
@@ -90,13 +101,13 @@ class Router:
             node = self._root
             for segment in operation.path.removesuffix("/").split("/")[1:]:
                 node = node.step(segment)
-            entry = (operation.handler, operation.query_names)
-            node.methods[operation.method] = entry
+            route = Route(operation, operation.handler, operation.scope, operation.query_names)
+            node.methods[operation.method] = route
             if operation.method == "GET":
-                node.methods["HEAD"] = entry
+                node.methods["HEAD"] = route
 
-    def find(self, request: HttpRequest, method: str | None = None) -> Handler:
-        """Return the handler of a request, or of its path and `method`. Raise a Problem if there is none."""
+    def find(self, request: HttpRequest, method: str | None = None) -> Route:
+        """Return the route of a request, or of its path and `method`. Raise a Problem if there is none."""
         method = method or request.scope["method"]
         node, path = self._root, request.path
         if path and not path.startswith("/"):  # `*`
@@ -109,8 +120,8 @@ class Router:
                     raise self._not_found(request)
                 request.args.append(segment)
             node = following
-        entry = node.methods.get(method)
-        if entry is None:
+        route = node.methods.get(method)
+        if route is None:
             if not node.methods:
                 raise self._not_found(request)
             allowed = ", ".join(sorted(node.methods))
@@ -118,10 +129,7 @@ class Router:
                 f"{request.path[:200]!r} does not support {method[:50]}; use {allowed}",
                 headers={"Allow": allowed},
             )
-        handler, known = entry
-        if request.scope["query_string"]:
-            _check_names(request, known)
-        return handler
+        return route
 
     def _not_found(self, request: HttpRequest) -> NotFound:
         path, base = request.path[:200], request.base
@@ -144,7 +152,8 @@ class Router:
         return "/" + "/".join(found) if node.methods and found else None
 
 
-def _check_names(request: HttpRequest, known: frozenset[str]) -> None:
+def check_names(request: HttpRequest, known: frozenset[str]) -> None:
+    """Raise InvalidInput if the query has a parameter that the operation does not know."""
     unknown = [name for name in request.query if name not in known]
     if unknown:
         hint = f"use {', '.join(sorted(known))}" if known else "this operation has none"

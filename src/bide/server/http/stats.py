@@ -210,6 +210,7 @@ OPERATIONS = [
                 "step.",
             ),
         ),
+        scope="read",
         responses=(ResponseSpec(200, "The points.", Statistics, headers=("Cache-Control", "Vary")),),
         problems=(InvalidInput, QueryTimeout),
         example="'$BASE/stats?step=3600'",

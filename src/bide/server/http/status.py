@@ -21,7 +21,6 @@ from bide.core.wire.http import (
     later_etag,
     wire_job,
 )
-from bide.server.http import Components
 from bide.server.http.request import Disconnected, Headers, HttpRequest, Response, json_response
 from bide.server.http.routing import Parameter
 from bide.server.store import Missing
@@ -52,18 +51,23 @@ _VARY = (b"vary", b"Prefer, Authorization")
 UNCACHED: Headers = [(b"cache-control", b"no-store"), _VARY]
 MAX_BODIES = 5000  # in Components.status_bodies
 MAX_BODY_SIZE = 4096  # bytes of each
+NO_JOB = "0" * 26  # an id that no job has
 
 
-async def find(components: Components, job_id: str) -> Job:
-    """Return the job. Raise NotFound if it never existed, Gone if it was removed."""
-    if is_job_id(job_id):
-        (job,) = await components.store.get((job_id,))
-        if not isinstance(job, Missing):
-            if not components.progress.is_fresh(job):
-                await components.progress.refresh((job,))
-            return job
-        raise missing(job_id, job)
-    raise missing(job_id, Missing())
+async def find(request: HttpRequest, job_id: str) -> Job:
+    """Return the job. Raise NotFound if it never existed or is another tenant's, Gone if it was removed."""
+    if not is_job_id(job_id):
+        raise missing(job_id, Missing())
+    components = request.components
+    (job,) = await components.store.get((job_id,))
+    if isinstance(job, Missing):
+        raise missing(job_id, job if job.tenant == request.tenant else Missing())
+    if not request.principal.sees(job):
+        await components.store.get((NO_JOB,))  # takes as long as for a job that does not exist
+        raise missing(job_id, Missing())
+    if not components.progress.is_fresh(job):
+        await components.progress.refresh((job,))
+    return job
 
 
 def missing(job_id: str, absence: Missing) -> Problem:
@@ -149,11 +153,11 @@ async def hold(
 ) -> JobView:
     """Wait until `enough` returns True, `seconds` or MAX_HOLD seconds have passed, or the service stops; return the job.
 
-    Raise Disconnected if the client disconnects.
+    Raise Disconnected if the client disconnects, and Unauthenticated if its credential is no longer valid.
     """
 
     async def read() -> JobView:
-        return JobView(request, await find(request.components, job_id))
+        return JobView(request, await find(request, job_id))
 
     return await hold_until(request, job_id, seconds, read, enough)
 
@@ -180,6 +184,7 @@ async def hold_until(
                     return found
                 await subscription.wait(remaining)
                 if disconnected.done():
+                    request.check_valid()
                     raise Disconnected
         finally:
             disconnected.cancel()

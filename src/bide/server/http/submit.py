@@ -75,7 +75,9 @@ async def submit(request: HttpRequest) -> Response:
         submission = read_submission(await request.json())
         if request.scope["query_string"]:
             submission = _with_query(request, submission)
-        stored = await request.components.intake.submit(submission, key=key, trace_id=request.trace_id)
+        stored = await request.components.intake.submit(
+            submission, key=key, trace_id=request.trace_id, tenant=request.tenant
+        )
     if not stored.created:
         await request.components.progress.refresh((stored.job,))
     shown = JobView(request, stored.job)
@@ -119,7 +121,7 @@ async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
             )
         submission = _with_query(request, read_submission(form.fields["job"]))
         return await request.components.uploads.direct.submit(
-            submission, form.files, key=key, trace_id=request.trace_id
+            submission, form.files, key=key, trace_id=request.trace_id, tenant=request.tenant
         )
     except BaseException:
         await form.discard()
@@ -141,6 +143,7 @@ async def submit_batch(request: HttpRequest) -> Response:
         bodies,
         key=read_idempotency_key(request.header(b"idempotency-key")),
         trace_id=request.trace_id,
+        tenant=request.tenant,
     )
     entries = [
         request.render_problem(outcome)
@@ -168,6 +171,7 @@ OPERATIONS = [
         body="Submission",
         content=((TYPE, ref("SubmissionForm")),),
         parts=(("job", JSON_TYPE),),
+        scope="submit",
         responses=(
             ResponseSpec(
                 202,
@@ -200,6 +204,7 @@ OPERATIONS = [
         "combined with its index.",
         parameters=(IDEMPOTENCY_KEY,),
         body="Submissions",
+        scope="submit",
         responses=(ResponseSpec(202, "One status or problem per submission, in order.", WireBatch),),
         problems=_READING,
         example="-X POST $BASE/jobs/batch -H 'Content-Type: application/json' "

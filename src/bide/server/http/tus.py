@@ -55,7 +55,7 @@ from bide.server.http.attachments import attachment
 from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest, Response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
-from bide.server.http.uploads import UPLOAD_ID, read_sha256, remove
+from bide.server.http.uploads import UPLOAD_ID, find_upload, read_sha256, remove
 from bide.server.store import StoreUnavailable
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
@@ -112,12 +112,13 @@ async def create(request: HttpRequest) -> Response:
         metadata = without(
             metadata, "webhook"
         )  # HEAD returns the metadata, and no response has a secret
-    fields = {
+    fields: dict[str, Any] = {
         "content_type": clean_type(
             given.get("filetype") or given.get("type") or given.get("contentType")
         ),
         "metadata": metadata,
         "promised": read_sha256(given.get("sha256")),
+        "tenant": request.tenant,
     }
     partial, urls = read_concat(request.header(b"upload-concat"))
     size = _size(request, final=bool(urls))
@@ -127,7 +128,9 @@ async def create(request: HttpRequest) -> Response:
         upload = await uploads.tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
         return _response(request, 201, upload, located=True)
     if partial:  # has no type, checksum and job of its own
-        upload = await uploads.begin(Way.TUS, name, size=size, partial=True, metadata=metadata)
+        upload = await uploads.begin(
+            Way.TUS, name, size=size, partial=True, metadata=metadata, tenant=request.tenant
+        )
     else:
         upload = await uploads.begin(Way.TUS, name, job, size=size, **fields)
     if sent:
@@ -221,13 +224,14 @@ async def patch(request: HttpRequest) -> Response:
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
+    await find_upload(request)
     upload = await _append(request, upload_id, offset, BodyStream(request))
     return _response(request, 204, upload, offset=True)
 
 
 async def head(request: HttpRequest) -> Response:
     uploads = request.components.uploads
-    upload = await uploads.find(request.args[0])
+    upload = await find_upload(request)
     if upload.way is not Way.TUS:
         raise NotFound(f"upload {upload.id} is a {upload.way} upload, not a tus upload")
     if upload.status is not UploadStatus.DONE:
@@ -284,7 +288,7 @@ async def override(request: HttpRequest) -> Response:
         return await patch(request)
     if method == "DELETE":
         return await remove(request)
-    await request.components.uploads.find(request.args[0])
+    await find_upload(request)
     raise MethodNotAllowed(
         f"POST to {request.path[:200]!r} needs X-HTTP-Method-Override: PATCH or DELETE",
         headers={"Allow": "DELETE, GET, HEAD, PATCH, POST"},
@@ -293,7 +297,7 @@ async def override(request: HttpRequest) -> Response:
 
 async def download(request: HttpRequest) -> Response:
     """Return a complete upload as an attachment."""
-    upload = await request.components.uploads.find(request.args[0])
+    upload = await find_upload(request)
     if upload.status is not UploadStatus.DONE:
         raise UploadConflict(
             f"upload {upload.id} is incomplete: {upload.received} bytes received",
@@ -335,6 +339,7 @@ OPERATIONS = [
         "getTusOptions",
         "Get the tus version and extensions",
         "resumable uploads",
+        scope=None,
         responses=(
             ResponseSpec(
                 204, "See the headers.", headers=("Tus-Version", "Tus-Extension", "Tus-Max-Size")
@@ -363,6 +368,7 @@ OPERATIONS = [
         ),
         content=((BODY_TYPE, BINARY),),
         needs_body=False,
+        scope="submit",
         responses=(
             ResponseSpec(201, "Send the bytes to `Location`.", headers=("Location", *_RESPONSE_HEADERS)),
         ),
@@ -377,6 +383,7 @@ OPERATIONS = [
         "Download a complete upload",
         "resumable uploads",
         parameters=(UPLOAD_ID,),
+        scope="read",
         responses=(
             ResponseSpec(
                 200, "The file.", BINARY, content_types=("*/*",), headers=("ETag", "Content-Disposition")
@@ -396,6 +403,7 @@ OPERATIONS = [
         "resumable uploads",
         description="Cancels an older request that still sends bytes.",
         parameters=(UPLOAD_ID, _TUS),
+        scope="submit",
         responses=(ResponseSpec(200, "See the headers.", headers=_RESPONSE_HEADERS),),
         problems=(NotFound, Gone, MisdirectedUpload, TusVersion, TakenOver),
         example="-I $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",
@@ -417,6 +425,7 @@ OPERATIONS = [
             _DIGEST,
         ),
         content=((BODY_TYPE, BINARY),),
+        scope="submit",
         responses=(ResponseSpec(204, "The bytes are on disk.", headers=_RESPONSE_HEADERS),),
         problems=_PROBLEMS,
         example="-X PATCH $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0' -H 'Upload-Offset: 0' "
@@ -442,6 +451,7 @@ OPERATIONS = [
         ),
         content=((BODY_TYPE, BINARY),),
         needs_body=False,
+        scope="submit",
         responses=(ResponseSpec(204, "See PATCH and DELETE.", headers=_RESPONSE_HEADERS),),
         problems=(*_PROBLEMS, MethodNotAllowed),
         example="-X POST $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0' -H 'X-HTTP-Method-Override: DELETE'",
@@ -454,6 +464,7 @@ OPERATIONS = [
         "Remove an upload",
         "resumable uploads",
         parameters=(UPLOAD_ID, _TUS),
+        scope="submit",
         responses=(ResponseSpec(204, "The upload is removed.", headers=("Tus-Resumable",)),),
         problems=(NotFound, Gone, UploadConflict, TusVersion),
         example="-X DELETE $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",

@@ -138,6 +138,7 @@ OPERATIONS = [
             Parameter("Accept-Encoding", "header", "With `gzip`, text is sent compressed."),
             IF_NONE_MATCH,
         ),
+        scope=None,
         responses=(
             ResponseSpec(
                 200,

@@ -46,6 +46,13 @@ def location(request: HttpRequest, upload: Upload) -> tuple[bytes, bytes]:
     return (b"location", f"{request.base}/uploads/{upload.id}".encode())
 
 
+async def find_upload(request: HttpRequest) -> Upload:
+    """The upload in the path. Every operation on an upload calls this first: an upload of another tenant does not exist,
+    so a request for it must not even wait for the lock of the upload.
+    """
+    return await request.components.uploads.find(request.args[0], request.tenant)
+
+
 def read_sha256(text: str | None) -> str | None:
     if text is None:
         return None
@@ -76,6 +83,7 @@ async def _raw(request: HttpRequest) -> DirectUpload:
         clean_name(named or None),
         clean_type(request.header(b"content-type")),
         request.content_length,
+        tenant=request.tenant,
     )
     try:
         async for data in BodyStream(request):
@@ -97,12 +105,11 @@ async def _only_file(form: UploadedForm) -> DirectUpload:
 
 
 async def show(request: HttpRequest) -> Response:
-    upload = await request.components.uploads.find(request.args[0])
-    return object_response(wire_upload(upload))
+    return object_response(wire_upload(await find_upload(request)))
 
 
 async def remove(request: HttpRequest) -> Response:
-    await request.components.uploads.remove(request.args[0])
+    await request.components.uploads.remove((await find_upload(request)).id)
     return Response(204, [])
 
 
@@ -134,6 +141,7 @@ OPERATIONS = [
         parameters=(NAME, SHA256),
         content=(("application/octet-stream", BINARY), (TYPE, FORM)),
         needs_body=False,
+        scope="submit",
         responses=(ResponseSpec(201, "The upload.", WireUpload, headers=("Location",)),),
         problems=(
             *(MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput, WrongLength),
@@ -149,6 +157,7 @@ OPERATIONS = [
         "Get an upload",
         "uploads",
         parameters=(UPLOAD_ID,),
+        scope="read",
         responses=(ResponseSpec(200, "The upload.", WireUpload),),
         problems=(NotFound, Gone),
         example="$BASE/uploads/UPLOAD_ID",
@@ -162,6 +171,7 @@ OPERATIONS = [
         "uploads",
         description="Cancels a request that still sends bytes. 409 while a job uses the upload.",
         parameters=(UPLOAD_ID,),
+        scope="submit",
         responses=(ResponseSpec(204, "The upload is deleted."),),
         problems=(NotFound, Gone, UploadConflict, MisdirectedUpload),
         example="-X DELETE $BASE/uploads/UPLOAD_ID",

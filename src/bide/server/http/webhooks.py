@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from bide.core.clock import read_instant, render_instant
 from bide.core.errors import (
     BadCursor,
     Conflict,
+    Forbidden,
     Gone,
     InvalidInput,
     MalformedRequest,
@@ -21,6 +23,7 @@ from bide.core.wire.http import ID_PATTERN, is_job_id
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JOB_ID, find
+from bide.server.identities import Scope
 from bide.server.intake import Label, decode
 from bide.server.webhooks import JOB_PREFIX, Delivery, DeliveryStatus, Only, SigningSecret, Webhook
 from bide.server.webhooks.service import WebhookService
@@ -200,8 +203,15 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _check_events(request: HttpRequest, events: Sequence[str]) -> None:
+    """Queues belong to the service and not to a tenant, so their events need the scope of GET /queues."""
+    if "queue" in events and not request.principal.allows("admin"):
+        raise Forbidden("`queue` events need the scope `admin`")
+
+
 async def create(request: HttpRequest) -> Response:
     new = decode(_new, await request.json())
+    _check_events(request, new.events)
     fields = _checked({"events": new.events, "kinds": new.kinds, "labels": new.labels})
     webhook, secret = await _service(request).create(request.tenant, new.url, fields)
     location = (b"location", f"{request.base}/webhooks/{webhook.id}".encode())
@@ -220,6 +230,8 @@ async def get(request: HttpRequest) -> Response:
 
 async def patch(request: HttpRequest) -> Response:
     body = decode(_patch, await request.json())
+    if body.events is not msgspec.UNSET:
+        _check_events(request, body.events)
     given = {name: getattr(body, name) for name in body.__struct_fields__}
     fields = _checked({name: value for name, value in given.items() if value is not msgspec.UNSET})
     changed = await _service(request).update(request.tenant, request.args[0], fields)
@@ -249,7 +261,7 @@ async def deliveries(request: HttpRequest) -> Response:
 
 async def job_deliveries(request: HttpRequest) -> Response:
     before, limit = _page(request)
-    job = await find(request.components, request.args[0])
+    job = await find(request, request.args[0])
     page, following = await _service(request).job_deliveries(job.tenant, job.id, before, limit)
     return object_response(WireDeliveries([_delivery(d) for d in page], following), UNCACHED)
 
@@ -342,6 +354,7 @@ def _operation(
     summary: str,
     response: ResponseSpec,
     example: str,
+    scope: Scope = "control",
     **more: Any,
 ) -> HttpOperation:
     if "{webhookId}" in path:
@@ -355,6 +368,7 @@ def _operation(
         summary,
         "webhooks",
         responses=(response,),
+        scope=scope,
         example=example,
         **more,
     )
@@ -386,6 +400,7 @@ OPERATIONS = [
         "List the webhooks",
         ResponseSpec(200, "All webhooks, without their secrets.", WireWebhooks),
         "$BASE/webhooks",
+        scope="read",
     ),
     _operation(
         "GET",
@@ -415,6 +430,7 @@ OPERATIONS = [
         "Get a webhook",
         ResponseSpec(200, "The webhook.", WireWebhook),
         _ONE,
+        scope="read",
     ),
     _operation(
         "PATCH",
@@ -471,6 +487,7 @@ OPERATIONS = [
         "List the deliveries of a webhook",
         ResponseSpec(200, "Deliveries of the last 7 days, newest first.", WireDeliveries),
         f"'{_ONE}/deliveries?limit=10'",
+        scope="read",
         parameters=_PAGE,
         problems=(BadCursor, InvalidInput),
     ),
@@ -482,6 +499,7 @@ OPERATIONS = [
         "List the webhook deliveries of a job",
         ResponseSpec(200, "Deliveries of the last 7 days, newest first.", WireDeliveries),
         "'$BASE/jobs/JOB_ID/deliveries?limit=10'",
+        scope="read",
         description="The deliveries of the job's events to all webhooks, and to the `webhook` of its submission.",
         parameters=(JOB_ID, *_PAGE),
         problems=(NotFound, Gone, BadCursor, InvalidInput),

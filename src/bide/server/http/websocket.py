@@ -31,6 +31,7 @@ from bide.server.http.events import find_position, follows, make_snapshot, read_
 from bide.server.http.request import HttpRequest, Response, Scope, Send
 from bide.server.http.routing import HttpOperation, ResponseSpec
 from bide.server.http.status import JobView, find
+from bide.server.identities import Principal
 from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
@@ -68,10 +69,10 @@ class EventFields(msgspec.Struct, forbid_unknown_fields=True):
     type: Values = []
     id: Values = []
 
-    def selection(self, tenant: str) -> EventSelection:
-        """Return what the filter selects. Raise InvalidInput if a value is not allowed."""
+    def selection(self, principal: Principal) -> EventSelection:
+        """Return what the filter selects. Raise a Problem if a value is not allowed."""
         found = {name: _listed(getattr(self, name)) for name in self.__struct_fields__}
-        return read_selection(tenant, found)
+        return read_selection(principal, found)
 
 
 class SubscriptionTarget(msgspec.Struct, forbid_unknown_fields=True):
@@ -234,8 +235,13 @@ class EventSocket:
         await self._send(accept)
         reader = asyncio.get_running_loop().create_task(self._read())
         reader.add_done_callback(lambda _: self._ended.set())
+        authenticator = self._request.components.authenticator
         try:
-            await self._ended.wait()
+            if authenticator is None:
+                await self._ended.wait()
+            else:
+                with authenticator.watching(self._request.principal, self._revoked):
+                    await self._ended.wait()
             if self._closing is not None:
                 # Granian sends a close only if no `receive` waits.
                 reader.cancel()
@@ -248,6 +254,9 @@ class EventSocket:
             for waiting in (reader, self._opener, self._writer, self._flushing):
                 if waiting is not None:
                     waiting.cancel()
+
+    def _revoked(self) -> None:
+        self.close(TOO_MANY, "the credential was revoked or has expired")
 
     async def _read(self) -> None:
         while (message := await self._request.receive())["type"] == "websocket.receive":
@@ -309,7 +318,7 @@ class EventSocket:
         if target.jobs is not msgspec.UNSET and target.filter is msgspec.UNSET:
             return target.jobs, None
         if target.filter is not msgspec.UNSET and target.jobs is msgspec.UNSET:
-            return (), target.filter.selection(self._request.tenant)
+            return (), target.filter.selection(self._request.principal)
         raise _Invalid(INVALID, "give either `jobs` or `filter`")
 
     def _subscribe(self, target: SubscriptionTarget, cursor: EventCursor | None) -> None:
@@ -392,7 +401,7 @@ class EventSocket:
         """Send what the log has for a subscription. Then the subscription gets what happens."""
         view = None
         if feed.job_id is not None:
-            view = JobView(self._request, await find(self._request.components, feed.job_id))
+            view = JobView(self._request, await find(self._request, feed.job_id))
         position, over = await self._place(feed, view)
         if not self._is_current(feed):
             return
@@ -433,7 +442,7 @@ class EventSocket:
         """Send the current state; events that it includes do not follow. Return whether the job has ended."""
         here, view = self._events.cursor, None
         if feed.job_id is not None:
-            view = JobView(self._request, await find(self._request.components, feed.job_id))
+            view = JobView(self._request, await find(self._request, feed.job_id))
         subscription.begin(here.number, 0 if view is None else view.job.version)
         feed.began = here.number
         head = {
@@ -583,6 +592,7 @@ OPERATIONS = [
         "Open a WebSocket for events of many jobs",
         "events",
         description="Only for WebSocket clients; other requests get `426`.",
+        scope="read",
         responses=(ResponseSpec(101, "The connection is a WebSocket.", headers=("Upgrade",)),),
         problems=(UpgradeRequired, Unavailable),
         listed=False,

@@ -46,6 +46,9 @@ RecordTable = Literal[
     "deliveries",
     "job_deliveries",
     "replays",
+    "identities",
+    "api_keys",
+    "api_key_uses",
 ]
 RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
 OnEvents = Callable[[Sequence[Event]], None]
@@ -132,9 +135,10 @@ Insertion = Inserted | KeyConflict | KeyGone
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """The job or upload does not exist; `gone` if it existed earlier."""
+    """The job or upload does not exist; `gone` if it existed earlier, then `tenant` is whose it was."""
 
     gone: bool = False
+    tenant: str = "-"
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):

@@ -247,7 +247,8 @@ def resume_parked(tx: Transaction, job_id: str) -> bool:
 
 
 def gone(tx: Transaction, job_id: str) -> Missing:
-    return Missing(gone=tx.was_removed(job_id))
+    tenant = tx.tombstone(job_id)
+    return Missing() if tenant is None else Missing(gone=True, tenant=tenant)
 
 
 def spawn(tx: Transaction, change: Spawned, new: NewJob) -> Job | Refused | Missing:

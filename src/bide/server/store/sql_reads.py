@@ -170,8 +170,8 @@ class SqlReads(TransactionalStore):
         rows = await self.rows(f"SELECT {upload_rows.READ} FROM uploads WHERE id = ?", (upload_id,))
         if rows:
             return upload_rows.upload_of(rows[0])
-        gone = await self.rows("SELECT 1 FROM tombstones WHERE id = ?", (upload_id,))
-        return Missing(gone=bool(gone))
+        gone = await self.rows("SELECT tenant FROM tombstones WHERE id = ?", (upload_id,))
+        return Missing(gone=True, tenant=gone[0][0]) if gone else Missing()
 
     async def uploads(self, filter: UploadFilter) -> list[Upload]:
         conditions: list[Condition] = []

@@ -94,7 +94,7 @@ class RowChanges(msgspec.Struct, frozen=True):
     new: Sequence[NewJob] = ()  # raise if the id exists; see `changed_terms` for what lists find
     uploads: Sequence[Upload] = ()  # new and changed ones
     # Write tombstones. Uses by jobs that have ended may remain; they are deleted with their job.
-    removed_uploads: Sequence[str] = ()
+    removed_uploads: Sequence[tuple[str, str]] = ()  # upload, tenant
     uses: Sequence[tuple[str, str, str]] = ()  # upload, job, tenant; some may be stored already
     removed_uses: Sequence[tuple[str, str]] = ()  # upload, job
     keys: Sequence[KeyRow] = ()
@@ -171,7 +171,7 @@ class Transaction(ABC):
         self._uploads: dict[str, Upload | None] = {}
         self._keys: dict[Key, tuple[bytes, str]] = {}
         self._pauses: dict[str, bool] = {}
-        self._gone: set[str] = set()  # removed jobs and uploads
+        self._gone: dict[str, str] = {}  # the tenants of removed jobs and uploads
         # What is not in the tables yet.
         self._stored: dict[str, Job] = {}  # changed jobs as they are in the table
         self._new: dict[str, NewJob] = {}
@@ -211,8 +211,8 @@ class Transaction(ABC):
 
     @abstractmethod
     def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
-        """A row of RECORDS. No other transaction changes or creates it until this one ends. Or, of `tombstones`, an empty
-        text if a job or an upload with this id has been removed.
+        """A row of RECORDS. No other transaction changes or creates it until this one ends. Or, of `tombstones`, the
+        tenant of a job or an upload with this id that has been removed.
         """
 
     @abstractmethod
@@ -363,11 +363,13 @@ class Transaction(ABC):
         self._changed_files.clear()
         return files
 
-    def _take_uploads(self) -> tuple[Sequence[Upload], Sequence[str]]:
+    def _take_uploads(self) -> tuple[Sequence[Upload], Sequence[tuple[str, str]]]:
         touched = sorted(self._touched)
         self._touched.clear()
         found = [(upload_id, self._uploads[upload_id]) for upload_id in touched]
-        return [u for _, u in found if u is not None], [i for i, u in found if u is None]
+        return [u for _, u in found if u is not None], [
+            (i, self._gone[i]) for i, u in found if u is None
+        ]
 
     # --- jobs
 
@@ -403,7 +405,7 @@ class Transaction(ABC):
         self._stored.pop(job_id, None)
         self._changed_files.pop(job_id, None)
         self._jobs[job_id] = None
-        self._gone.add(job_id)
+        self._gone[job_id] = job.tenant
         self._removed[job_id] = job
         for step in [step for step in self._steps if step[0] == job_id]:
             del self._steps[step]
@@ -423,7 +425,11 @@ class Transaction(ABC):
         self.put_text("removals", job_id, None, tenant)
 
     def was_removed(self, removed_id: str) -> bool:
-        return removed_id in self._gone or self.read_text("tombstones", removed_id) is not None
+        return self.tombstone(removed_id) is not None
+
+    def tombstone(self, removed_id: str) -> str | None:
+        """The tenant of a removed job or upload; None if no such one was removed."""
+        return self._gone.get(removed_id) or self.read_text("tombstones", removed_id)
 
     def fresh(self, request: ClaimRequest) -> list[Due]:
         """The new jobs that match a request. Up to FEW new jobs stay out of the table until the end, so that a job that is
@@ -528,10 +534,10 @@ class Transaction(ABC):
         self._uploads[upload.id] = upload
         self._touched.add(upload.id)
 
-    def drop_upload(self, upload_id: str) -> None:
-        self._uploads[upload_id] = None
-        self._touched.add(upload_id)
-        self._gone.add(upload_id)
+    def drop_upload(self, upload: Upload) -> None:
+        self._uploads[upload.id] = None
+        self._touched.add(upload.id)
+        self._gone[upload.id] = upload.tenant
 
     def use_upload(self, upload_id: str, job: Job) -> None:
         self._uses.append((upload_id, job.id, job.tenant))

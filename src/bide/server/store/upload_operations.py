@@ -134,7 +134,7 @@ def expire(tx: Transaction, upload_ids: Iterable[str], inputs: float | None) -> 
 
 
 def _drop(tx: Transaction, upload: Upload, error: ErrorInfo) -> None:
-    tx.drop_upload(upload.id)
+    tx.drop_upload(upload)
     job = None if upload.job_id is None else tx.job(upload.job_id)
     if job is not None and job.status is Status.UPLOADING:
         apply(tx, Failed(job_id=job.id, error=error))

@@ -19,9 +19,15 @@ class DirectUpload:
     """One file that a request is sending: `write` its bytes, `finish`, then store or `discard` it."""
 
     def __init__(
-        self, lifecycle: UploadLifecycle, staging: Staging, quota: Quota, name: str, content_type: str
+        self,
+        lifecycle: UploadLifecycle,
+        staging: Staging,
+        quota: Quota,
+        name: str,
+        content_type: str,
+        tenant: str,
     ) -> None:
-        self.upload = lifecycle.new(Way.DIRECT, name, content_type=content_type)
+        self.upload = lifecycle.new(Way.DIRECT, name, content_type=content_type, tenant=tenant)
         self.promised: str | None = None  # the SHA-256 that the caller expects
         self._lifecycle = lifecycle
         self._quota = quota
@@ -71,12 +77,14 @@ class DirectUploads:
         self._quota = quota
         self._jobs = jobs
 
-    def begin(self, name: str, content_type: str, size: int | None = None) -> DirectUpload:
+    def begin(
+        self, name: str, content_type: str, size: int | None = None, *, tenant: str = "-"
+    ) -> DirectUpload:
         """Raise a Problem if a file of this size does not fit."""
         if size is not None:
             self._quota.check_size(size)
             self._quota.check(size)
-        return DirectUpload(self._lifecycle, self._staging, self._quota, name, content_type)
+        return DirectUpload(self._lifecycle, self._staging, self._quota, name, content_type, tenant)
 
     async def store(self, file: DirectUpload) -> Upload:
         """Store a file. If this raises a Problem, nothing is stored and the caller discards the file."""
@@ -91,6 +99,7 @@ class DirectUploads:
         *,
         key: str | None,
         trace_id: str,
+        tenant: str = "-",
     ) -> Inserted:
         """Store files, by parameter, and the job that uses them in one transaction. If this raises a Problem, nothing is
         stored and the caller discards the files.
@@ -98,7 +107,7 @@ class DirectUploads:
         given: dict[str, list[Upload]] = {}
         for name, file in files:
             given.setdefault(name, []).append(await file.finish())
-        new = await self._jobs.from_form(submission, given, key=key, trace_id=trace_id)
+        new = await self._jobs.from_form(submission, given, key=key, trace_id=trace_id, tenant=tenant)
         stored = await finished(self._store([file for _, file in files], new))
         assert isinstance(stored.job, Inserted)  # otherwise a Problem was raised
         if not stored.job.created:  # the earlier job has its own copy of the files

@@ -84,9 +84,11 @@ class UploadLifecycle:
 
     # --- finding
 
-    async def find(self, upload_id: str) -> Upload:
-        """Raise NotFound or Gone if there is no such upload."""
+    async def find(self, upload_id: str, tenant: str | None = None) -> Upload:
+        """Raise NotFound or Gone if there is no such upload. With `tenant`, those of others do not exist."""
         found = await self._store.upload(upload_id)
+        if tenant is not None and found.tenant != tenant:
+            found = Missing()
         if isinstance(found, Missing):
             if found.gone:
                 raise Gone(f"upload {upload_id} was deleted or has expired")

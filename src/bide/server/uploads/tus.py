@@ -202,10 +202,16 @@ class TusUploads:
         return await self._lifecycle.record(upload, received=received)
 
     async def concatenate(
-        self, parts: Sequence[str], name: str, job: UploadJob | None = None, **fields: Any
+        self,
+        parts: Sequence[str],
+        name: str,
+        job: UploadJob | None = None,
+        *,
+        tenant: str = "-",
+        **fields: Any,
     ) -> Upload:
         """Copy partial uploads into one. Raise UploadConflict if one of them is not a partial upload, or incomplete."""
-        found = [await self._lifecycle.find(part) for part in parts]
+        found = [await self._lifecycle.find(part, tenant) for part in parts]
         for part in found:
             self._lifecycle.check_replica(part)
             if not part.partial or part.received != part.size:
@@ -213,7 +219,9 @@ class TusUploads:
                     f"upload {part.id} cannot be concatenated: it is not a partial upload, or not complete"
                 )
         size = sum(part.received for part in found)
-        upload = await self._lifecycle.begin(Way.TUS, name, job, size=size, parts=tuple(parts), **fields)
+        upload = await self._lifecycle.begin(
+            Way.TUS, name, job, size=size, parts=tuple(parts), tenant=tenant, **fields
+        )
         sources = [(self._staging.path(part.id), part.received) for part in found]
         with contextlib.closing(Charge(self._quota, reserved=True)) as charge:
             try:

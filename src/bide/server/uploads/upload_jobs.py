@@ -77,7 +77,11 @@ class UploadJobs:
         self.intake.check_open()
         checked = self._check(upload, submission)
         new = await self.intake.make_job(
-            checked, key=upload.key, trace_id=upload.trace_id, uploads={upload.id: upload}
+            checked,
+            key=upload.key,
+            trace_id=upload.trace_id,
+            uploads={upload.id: upload},
+            tenant=upload.tenant,
         )
         self._cache(upload.id, checked)
         return new
@@ -90,6 +94,7 @@ class UploadJobs:
             trace_id=upload.trace_id,
             uploads={upload.id: upload},
             promised=True,
+            tenant=upload.tenant,
         )
 
     def restricts_types(self, upload: Upload) -> bool:
@@ -108,6 +113,7 @@ class UploadJobs:
         *,
         key: str | None,
         trace_id: str,
+        tenant: str = "-",
     ) -> NewJob:
         """Return the job of a form, whose files have the names of parameters."""
         self.intake.check_open()
@@ -116,7 +122,9 @@ class UploadJobs:
         given = {None if only else name: uploads for name, uploads in files.items()}
         checked = self.intake.check(_with_files(kind, submission, given), key)
         uploads = {upload.id: upload for several in files.values() for upload in several}
-        return await self.intake.make_job(checked, key=key, trace_id=trace_id, uploads=uploads)
+        return await self.intake.make_job(
+            checked, key=key, trace_id=trace_id, uploads=uploads, tenant=tenant
+        )
 
     def _known(self, upload: Upload) -> CheckedSubmission:
         assert upload.submission is not None

@@ -33,7 +33,7 @@ FROZEN = "It is connected, but stopped or overloaded: check pg_stat_activity and
 POLLS = 2  # concurrent statements for polls; later polls share the next statement
 IDS_PER_QUERY = 500
 _JOBS = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s)"
-_GONE = "SELECT id FROM tombstones WHERE id = ANY(%s)"
+_GONE = "SELECT id, tenant FROM tombstones WHERE id = ANY(%s)"
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Rows = list[tuple[Any, ...]]
@@ -118,7 +118,7 @@ class ReadPool:
             if absent:
                 gone = await self._query(_GONE, (absent,))
                 found.update((job_id, Missing()) for job_id in absent)
-                found.update((job_id, Missing(gone=True)) for (job_id,) in gone)
+                found.update((job_id, Missing(gone=True, tenant=tenant)) for job_id, tenant in gone)
         except Exception as error:
             failure = error
         finally:

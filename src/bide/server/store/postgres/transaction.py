@@ -390,8 +390,8 @@ class PostgresTransaction(Transaction):
 
     def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
         if table == "tombstones":
-            found = self.execute("SELECT 1 FROM tombstones WHERE id = %s", (name,)).fetchone()
-            return None if found is None else ""
+            found = self.execute("SELECT tenant FROM tombstones WHERE id = %s", (name,)).fetchone()
+            return None if found is None else found[0]
         # A row that does not exist cannot be locked, so an advisory lock stands for each row.
         self.execute(_LOCK_RECORD, (f"{tenant} {table} {name}",))
         row = self.execute(_RECORD, (tenant, table, name)).fetchone()
@@ -514,9 +514,9 @@ class PostgresTransaction(Transaction):
             rows = [upload_rows.values_of(upload) for upload in changes.uploads]
             yield _UPLOADS, (_json(upload_rows.FIELDS, rows),)
         if changes.removed_uploads:
-            ids = list(changes.removed_uploads)
+            ids = [upload_id for upload_id, _ in changes.removed_uploads]
             yield "DELETE FROM uploads WHERE id = ANY(%s)", (ids,)
-            yield _TOMBSTONES, (self.now, ids, ["-"] * len(ids))
+            yield _TOMBSTONES, (self.now, ids, [tenant for _, tenant in changes.removed_uploads])
         if changes.uses:
             yield _USES, [list(column) for column in zip(*changes.uses, strict=True)]
         if changes.removed_uses:

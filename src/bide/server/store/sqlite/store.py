@@ -246,7 +246,7 @@ class SqliteStore(SqlReads):
 
     def _missing(self, job_id: str) -> Missing:
         row = self._row(BY_TOMBSTONE, (job_id,))
-        return Missing(gone=row is not None)
+        return Missing() if row is None else Missing(gone=True, tenant=row[0])
 
     async def held_and_late(self, limit: int, owner: str = "") -> tuple[list[Job], list[Job]]:
         held = [job for job in self._held() if (job.owner or "").startswith(owner)]

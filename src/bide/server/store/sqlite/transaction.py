@@ -34,7 +34,7 @@ from bide.server.upload_record import Upload, UploadStatus
 
 _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
 PAUSED = "SELECT name FROM queues WHERE paused"
-BY_TOMBSTONE = "SELECT 1 FROM tombstones WHERE id = ?"
+BY_TOMBSTONE = "SELECT tenant FROM tombstones WHERE id = ?"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
 _CANDIDATES = (
     f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, j.seq "
@@ -210,7 +210,8 @@ class SqliteTransaction(Transaction):
 
     def read_text(self, table: TextTable, name: str, tenant: str = "-") -> str | None:
         if table == "tombstones":
-            return None if self._execute(BY_TOMBSTONE, (name,)).fetchone() is None else ""
+            row = self._execute(BY_TOMBSTONE, (name,)).fetchone()
+            return None if row is None else row[0]
         row = self._execute(_RECORD, (tenant, table, name)).fetchone()
         return None if row is None else row[0]
 
@@ -325,9 +326,9 @@ class SqliteTransaction(Transaction):
 
     def _write_uploads(self, changes: RowChanges) -> None:
         self._executemany(_PUT_UPLOAD, [upload_rows.values_of(u) for u in changes.uploads])
-        for upload_id in changes.removed_uploads:
+        for upload_id, tenant in changes.removed_uploads:
             self._execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
-            self._execute(_TOMBSTONE, (upload_id, "-", self.now))
+            self._execute(_TOMBSTONE, (upload_id, tenant, self.now))
         self._executemany("INSERT OR IGNORE INTO upload_uses VALUES (?, ?, ?)", changes.uses)
         if changes.removed_uses:
             self._executemany(_END_OF_USE, changes.removed_uses)

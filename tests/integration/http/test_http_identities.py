@@ -1,0 +1,539 @@
+"""API keys, scopes and tenants, over every operation of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websockets.asyncio.client
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from bide.core.jobs.record import Job
+from bide.server.config import AuthConfig, Config, HttpConfig, WebhookConfig
+from bide.server.http.routing import HttpOperation
+from bide.server.identities import SCOPES, Scope, authenticator
+from bide.server.identities.keys import USE_INTERVAL
+from bide.server.store import EventFilter, Filter, RecordFilter
+from bide.server.store.transactional_store import TransactionalStore, UploadFilter
+from tests.integration.http.service import MAX_BODY, Reply, Service, kinds
+from tests.integration.http.test_http_events import SSE, listen, listening
+from tests.waiting import eventually
+
+TUS = {"Tus-Resumable": "1.0.0"}
+READ: tuple[Scope, ...] = ("read",)
+
+
+@dataclass
+class Site:
+    """A service with a tenant `a` that has resources, and a tenant `b` that has none."""
+
+    service: Service
+    a: str
+    b: str
+
+    def operations(self) -> list[HttpOperation]:
+        return self.service.app.operations
+
+
+def protected(folder: Path) -> Service:
+    config = Config(
+        http=HttpConfig(max_body=MAX_BODY),
+        auth=AuthConfig("keys"),
+        webhooks=WebhookConfig(allow_private=True),
+    )
+    return Service(folder, kinds(), config)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with protected(tmp_path).opened() as service:
+        yield Site(service, await service.key("a"), await service.key("b"))
+
+
+async def submit(site: Site, key: str, kind: str = "echo", **more: Any) -> str:
+    reply = await site.service.call("POST", "/jobs", json={"kind": kind, **more}, key=key)
+    assert reply.status == 202, reply.body
+    job_id: str = reply.json()["jobId"]
+    return job_id
+
+
+# --- scopes
+
+
+# What an operation needs besides its path, so that only the identity can be wrong.
+BODIES: dict[str, dict[str, Any]] = {
+    "patchFile": {
+        "headers": {
+            **TUS,
+            "Upload-Offset": "0",
+            "Content-Type": "application/offset+octet-stream",
+        },
+        "body": b"x",
+    },
+    "headFile": {"headers": TUS},
+    "deleteFile": {"headers": TUS},
+    "overrideFileMethod": {"headers": {**TUS, "X-HTTP-Method-Override": "DELETE"}},
+    "putChunk": {"body": b"x", "headers": {"Content-Length": "1"}},
+    "signParts": {"json": {"numbers": [1]}},
+    "updateWebhook": {"json": {"enabled": False}},
+    "replayWebhook": {"json": {"from": "2026-01-01T00:00:00Z"}},
+}
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+def path_of(operation: HttpOperation, **ids: str) -> str:
+    """The path with these ids, and with any text for other parameters."""
+    return re.sub(r"\{(\w+)\}", lambda name: ids.get(name[1], "1"), operation.path)
+
+
+async def call(site: Site, operation: HttpOperation, path: str, key: str | None = None) -> Reply:
+    return await site.service.call(operation.method, path, key=key, **BODIES.get(operation.name, {}))
+
+
+async def test_every_operation_needs_its_scope(site: Site) -> None:
+    keys = {scope: await site.service.key("a", scope) for scope in SCOPES}
+    public = set()
+    for operation in site.operations():
+        path = path_of(operation, jobId="0" * 26, uploadId="0" * 26, webhookId="0" * 26)
+        if operation.scope is None:
+            public.add(operation.name)
+            continue
+        for wrong in (None, "", "bide_4t9hq2m0xk1c_" + "x" * 43):
+            reply = await call(site, operation, path, wrong)
+            assert reply.status == 401, operation.name
+            assert reply.headers["www-authenticate"].startswith("Bearer")
+            if operation.method != "HEAD":
+                assert reply.json()["code"] == "unauthenticated"
+        for scope, key in keys.items():
+            if scope == operation.scope:
+                continue
+            reply = await call(site, operation, path, key)
+            assert reply.status == 403, (operation.name, scope)
+            assert f'scope="{operation.scope}"' in reply.headers["www-authenticate"]
+            if operation.method != "HEAD":
+                assert reply.json()["code"] == "forbidden"
+                assert f"`{operation.scope}`" in reply.json()["detail"]
+        if operation.method not in SAFE:
+            assert operation.scope != "read", operation.name
+    # putContent and putPart: the signature in the URL is the credential.
+    assert public == {
+        *("getHealth", "getReadiness", "listProblems", "getProblem", "getService", "getUiFile"),
+        *("getTusOptions", "putContent", "putPart"),
+    }
+
+
+async def test_a_probe_shows_details_to_an_admin_only(site: Site) -> None:
+    site.service.engine.unserved.add("video")
+    for key in (None, "wrong", await site.service.key("a", "read")):
+        reply = await site.service.call("GET", "/readyz", key=key)
+        assert (reply.status, reply.json()) == (200, {"status": "ready"})
+    reply = await site.service.call("GET", "/readyz", key=site.a)
+    assert reply.json()["warnings"][0]["code"] == "queue-unserved"
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Basic YTpi", "Bearer", "Bearer ", "Bearer {key} x", "{key}", "Bearer {key}, Bearer {key}"],
+)
+async def test_only_one_bearer_token_counts(site: Site, header: str) -> None:
+    lines = {"authorization": header.format(key=site.a)}
+    assert (await site.service.call("GET", "/jobs", headers=lines)).status == 401
+    for accepted in (f"bearer {site.a}", f"Bearer  {site.a}"):
+        reply = await site.service.call("GET", "/jobs", headers={"authorization": accepted})
+        assert reply.status == 200
+
+
+async def test_a_key_in_the_query_is_no_credential(site: Site) -> None:
+    for name in ("token", "key", "access_token"):
+        assert (await site.service.call("GET", f"/jobs?{name}={site.a}")).status == 401
+
+
+async def test_the_document_names_the_scope_of_each_operation(site: Site) -> None:
+    document = (await site.service.call("GET", "/openapi.json", key=site.a)).json()
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert document["paths"]["/jobs"]["post"]["security"] == [{"bearer": ["submit"]}]
+    assert "security" not in document["paths"]["/healthz"]["get"]
+
+
+# --- other tenants
+
+
+async def resources(site: Site) -> dict[str, list[str]]:
+    """Resources of tenant `a`, by the names of path parameters."""
+    service, key = site.service, site.a
+    waiting = await submit(site, key)
+    done = await submit(site, key, "encode", input={"source": "x"})
+    await service.finish(await service.claim("encode", "video"))
+    removed = await submit(site, key)
+    assert (await service.call("POST", f"/jobs/{removed}/cancel", key=key)).status == 200
+    assert (await service.call("DELETE", f"/jobs/{removed}", key=key)).status == 204
+    tus = await service.call(
+        "POST", "/files", key=key, headers={**TUS, "Upload-Length": "10", "Content-Length": "0"}
+    )
+    chunked = await service.call(
+        "POST", "/uploads/chunked", key=key, json={"size": 2 << 20, "chunkSize": 1 << 20}
+    )
+    signed = await service.call(
+        "POST", "/uploads/presign", key=key, json={"size": 20 << 20, "multipart": True}
+    )
+    whole = await service.call("POST", "/uploads", key=key, body=b"data")
+    gone = await service.call("POST", "/uploads", key=key, body=b"old")
+    gone_id = gone.json()["uploadId"]
+    assert (await service.call("DELETE", f"/uploads/{gone_id}", key=key)).status == 204
+    webhook = await service.call("POST", "/webhooks", key=key, json={"url": "http://127.0.0.1:9/"})
+    assert [r.status for r in (tus, chunked, signed, whole, webhook)] == [201] * 5
+    return {
+        "jobId": [waiting, done, removed],
+        "uploadId": [
+            tus.headers["location"].rpartition("/")[2],
+            *(r.json()["uploadId"] for r in (chunked, signed, whole)),
+            gone_id,
+        ],
+        "webhookId": [webhook.json()["id"]],
+    }
+
+
+async def everything(service: Service) -> Any:
+    """All rows that a request could change."""
+    store = service.store
+    assert isinstance(store, TransactionalStore)
+    uploads = await store.uploads(UploadFilter())
+    records = {
+        table: await store.records(table, RecordFilter())
+        for table in ("webhooks", "deliveries", "replays")
+    }
+    events = [(await store.read_log(EventFilter(tenant))).events for tenant in ("a", "b", "-")]
+    jobs = await store.find(Filter(limit=1000))
+    return jobs, sorted(uploads, key=lambda upload: upload.id), records, events
+
+
+async def test_resources_of_another_tenant_do_not_exist(site: Site) -> None:
+    known = await resources(site)
+    unknown = "01" + "0" * 24
+    before = await everything(site.service)
+    tried = set()
+    for operation in site.operations():
+        if operation.scope is None:
+            continue
+        for name, ids in known.items():
+            if f"{{{name}}}" not in operation.path:
+                continue
+            tried.add(operation.name)
+            absent = await call(site, operation, path_of(operation, **{name: unknown}), site.b)
+            assert absent.status == 404, (operation.name, absent)
+            for foreign in ids:
+                reply = await call(site, operation, path_of(operation, **{name: foreign}), site.b)
+                assert reply.status == 404, (operation.name, reply)
+                assert _anonymous(reply, foreign) == _anonymous(absent, unknown), operation.name
+                assert reply.headers.keys() == absent.headers.keys()
+    assert await everything(site.service) == before
+    with_ids = {
+        o.name for o in site.operations() if o.scope and re.search(r"\{(job|upload|webhook)Id\}", o.path)
+    }
+    assert tried == with_ids and len(tried) > 20
+    own = await site.service.call("GET", f"/jobs/{known['jobId'][2]}", key=site.a)
+    assert own.status == 410
+    assert (await site.service.call("GET", f"/uploads/{known['uploadId'][4]}", key=site.a)).status == 410
+
+
+def _anonymous(reply: Reply, own_id: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(reply.body.replace(own_id.encode(), b"ID") or b"{}")
+    document.pop("traceId", None)
+    return document
+
+
+async def test_lists_and_statistics_are_of_one_tenant(site: Site) -> None:
+    known = await resources(site)
+    service, first = site.service, known["jobId"][0]
+    mine = await submit(site, site.b)
+
+    async def jobs(path: str) -> list[str]:
+        reply = (await service.call("GET", path, key=site.b)).json()
+        return [job["jobId"] for job in reply["jobs"]]
+
+    assert await jobs("/jobs") == [mine]
+    assert await jobs(f"/jobs?q={first}") == []
+    assert await jobs("/jobs?status=DONE") == []
+    by_id = (await service.call("GET", f"/jobs?id={first}&id={mine}", key=site.b)).json()
+    assert ([job["jobId"] for job in by_id["jobs"]], by_id["missing"]) == ([mine], [first])
+    counted = (await service.call("GET", "/jobs?count=true", key=site.b)).json()
+    assert counted["count"] == {"value": 1, "more": False}
+    stats = (await service.call("GET", "/stats", key=site.b)).json()
+    assert stats["total"]["submitted"] == 1
+    bulk = {"action": "cancel", "filter": {}, "dryRun": True}
+    assert (await service.call("POST", "/bulk", json=bulk, key=site.b)).json() == {"count": 1}
+    assert (await service.call("GET", "/webhooks", key=site.b)).json() == {"webhooks": []}
+    secrets = [
+        (await service.call("GET", "/webhooks/secret", key=key)).json() for key in (site.a, site.b)
+    ]
+    assert secrets[0] != secrets[1]
+    page = (await service.call("GET", "/events", key=site.b)).json()
+    assert {event["jobId"] for event in page["events"]} == {mine}
+    named = (await service.call("GET", f"/events?id={first}", key=site.b)).json()
+    assert named["events"] == []
+
+
+async def test_keys_of_submissions_are_of_one_tenant(site: Site) -> None:
+    job = {"kind": "echo", "input": {"value": 1}}
+    for path, headers in (("/jobs", {"Idempotency-Key": "one"}), ("/jobs?dedupe=content", {})):
+        replies = [
+            await site.service.call("POST", path, json=job, key=key, headers=headers)
+            for key in (site.a, site.b, site.a)
+        ]
+        ids = [reply.json()["jobId"] for reply in replies]
+        assert ids[0] == ids[2] != ids[1]
+        assert [reply.json()["replayed"] for reply in replies] == [False, False, True]
+
+
+async def test_files_of_another_tenant_are_no_input(site: Site) -> None:
+    service = site.service
+    upload = (await service.call("POST", "/uploads", key=site.a, body=b"data")).json()["uploadId"]
+    for ref in ({"upload": upload}, {"upload": "01" + "0" * 24}):
+        job = {"kind": "thumbnail", "input": {"video": ref}}
+        reply = await service.call("POST", "/jobs", json=job, key=site.b)
+        assert reply.status == 422 and "does not exist" in reply.json()["detail"]
+    job = {"kind": "thumbnail", "input": {"video": {"upload": upload}}}
+    assert (await service.call("POST", "/jobs", json=job, key=site.a)).status == 202
+    parts = []
+    for key in (site.a, site.b):
+        lines = {**TUS, "Upload-Length": "0", "Upload-Concat": "partial", "Content-Length": "0"}
+        made = await service.call("POST", "/files", key=key, headers=lines)
+        parts.append(made.headers["location"])
+    lines = {**TUS, "Upload-Concat": f"final;{' '.join(parts)}", "Content-Length": "0"}
+    assert (await service.call("POST", "/files", key=site.b, headers=lines)).status == 404
+
+
+async def test_a_job_and_its_uploads_have_the_tenant_of_the_key(site: Site) -> None:
+    service = site.service
+    chunked = {"size": 1, "kind": "thumbnail", "name": "a.mp4"}
+    begun = (await service.call("POST", "/uploads/chunked", json=chunked, key=site.a)).json()
+    done = await service.call("PUT", f"/uploads/{begun['uploadId']}/chunks/0", body=b"x", key=site.a)
+    job_id = done.json()["jobId"]
+    job = (await service.store.get([job_id]))[0]
+    assert isinstance(job, Job) and job.tenant == "a"
+    batch = await service.call("POST", "/jobs/batch", json={"jobs": [{"kind": "echo"}]}, key=site.a)
+    (one,) = batch.json()["jobs"]
+    assert (await service.call("GET", f"/jobs/{one['jobId']}", key=site.a)).status == 200
+    assert (await service.call("GET", f"/jobs/{one['jobId']}", key=site.b)).status == 404
+
+
+async def test_events_of_queues_need_admin(site: Site) -> None:
+    service = site.service
+    operator, reader = await service.key("-"), await service.key("-", "read", "control")
+    assert (await service.call("POST", "/queues/video/pause", key=operator)).status == 200
+    for key, seen in ((operator, ["queue"]), (reader, []), (site.b, [])):
+        page = (await service.call("GET", "/events", key=key)).json()
+        assert [event["type"] for event in page["events"]] == seen
+    assert (await service.call("GET", "/events?type=status,queue", key=reader)).status == 403
+    hook = {"url": "http://127.0.0.1:9/", "events": ["queue"]}
+    assert (await service.call("POST", "/webhooks", json=hook, key=reader)).status == 403
+    made = (
+        await service.call("POST", "/webhooks", json={**hook, "events": ["status"]}, key=reader)
+    ).json()
+    change = {"events": ["queue"]}
+    reply = await service.call("PATCH", f"/webhooks/{made['id']}", json=change, key=reader)
+    assert reply.status == 403
+
+
+# --- keys
+
+
+async def test_the_life_of_a_key(site: Site) -> None:
+    service, admin = site.service, site.a
+    new = {"name": "robot", "scopes": ["read"], "tenant": "c", "expiresAt": "2100-01-01T00:00:00Z"}
+    made = await service.call("POST", "/keys", json=new, key=admin)
+    assert made.status == 201 and made.headers["cache-control"] == "no-store"
+    key = made.json()
+    assert re.fullmatch(r"bide_[0-9a-z]{12}_[0-9A-Za-z]{43}", key["key"])
+    assert key["key"].split("_")[1] == key["id"]
+    assert (await service.call("GET", "/jobs", key=key["key"])).status == 200
+    (listed,) = [k for k in (await service.call("GET", "/keys", key=admin)).json()["keys"] if k["name"]]
+    assert "key" not in listed and listed["tenant"] == "c" and listed["scopes"] == ["read"]
+    # The secret is in no record of the store.
+    stored = await service.store.records("api_keys", RecordFilter(tenant="-"))
+    assert key["key"].split("_")[2] not in "".join(stored.values())
+
+    rotated = await service.call("POST", f"/keys/{key['id']}/rotate", json={"overlap": 60}, key=admin)
+    again = rotated.json()
+    assert again["id"] == key["id"] and again["key"] != key["key"]
+    for text in (key["key"], again["key"]):
+        assert (await service.call("GET", "/jobs", key=text)).status == 200
+    service.clock.advance(61)
+    assert (await service.call("GET", "/jobs", key=key["key"])).status == 401
+    assert (await service.call("GET", "/jobs", key=again["key"])).status == 200
+
+    last = (
+        await service.call("POST", f"/keys/{key['id']}/rotate", json={"overlap": 0}, key=admin)
+    ).json()
+    assert (await service.call("GET", "/jobs", key=again["key"])).status == 401
+    assert (await service.call("GET", "/jobs", key=last["key"])).status == 200
+    assert (await service.call("DELETE", f"/keys/{key['id']}", key=admin)).status == 204
+    reply = await service.call("GET", "/jobs", key=last["key"])
+    assert reply.status == 401 and "error=" in reply.headers["www-authenticate"]
+    for method, path in (("DELETE", ""), ("POST", "/rotate")):
+        assert (await service.call(method, f"/keys/{key['id']}{path}", key=admin)).status == 404
+
+
+async def test_a_key_expires(site: Site) -> None:
+    service = site.service
+    now = service.store.now()
+    _, text = await service.parts.keys.create(tenant="a", scopes=READ, expires_at=now + 10)
+    assert (await service.call("GET", "/jobs", key=text)).status == 200
+    service.clock.advance(10)
+    reply = await service.call("GET", "/jobs", key=text)
+    assert reply.status == 401
+    past = {"expiresAt": "2001-01-01T00:00:00Z"}
+    assert (await service.call("POST", "/keys", json=past, key=site.a)).status == 422
+
+
+async def test_bad_keys_are_refused(site: Site) -> None:
+    bodies: list[dict[str, Any]] = [
+        {"scopes": []},
+        {"scopes": ["root"]},
+        {"tenant": ""},
+        {"tenant": "a/b"},
+        {"tenant": "a\n"},
+        {"expiresAt": "soon"},
+        {"name": "\0"},
+    ]
+    for body in bodies:
+        reply = await site.service.call("POST", "/keys", json=body, key=site.a)
+        assert reply.status == 422, body
+    rotation = {"overlap": -1}
+    reply = await site.service.call("POST", "/keys/x/rotate", json=rotation, key=site.a)
+    assert reply.status == 422
+
+
+async def test_the_last_use_is_written_once_per_minute(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "REFRESH", 0.01)
+    service = site.service
+
+    async def used() -> dict[str, str | None]:
+        keys = (await service.call("GET", "/keys", key=site.a)).json()["keys"]
+        return {key["tenant"]: key["lastUsedAt"] for key in keys}
+
+    begin = (await used())["b"]
+    assert begin is None
+    await service.call("GET", "/jobs", key=site.b)
+    service.clock.advance(2 * USE_INTERVAL)
+    async with asyncio.timeout(20):
+        while (first := (await used())["b"]) is None:
+            await asyncio.sleep(0.01)
+    await service.call("GET", "/jobs", key=site.b)
+    service.clock.advance(USE_INTERVAL / 2)
+    await asyncio.sleep(0.1)
+    assert (await used())["b"] == first
+
+
+async def test_a_replica_notices_a_revoked_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second set of keys changes the store, as another replica does."""
+    monkeypatch.setattr(authenticator, "REFRESH", 0.02)
+    from bide.server.identities.keys import ApiKeys
+
+    async with protected(tmp_path).opened() as service:
+        elsewhere = ApiKeys(service.store)
+        key, text = await elsewhere.create(tenant="a", scopes=READ)
+
+        async def until(status: int) -> None:
+            async with asyncio.timeout(20):
+                while (await service.call("GET", "/jobs", key=text)).status != status:
+                    await asyncio.sleep(0.01)
+
+        await until(200)
+        await elsewhere.revoke(key.id)
+        await until(401)
+
+
+# --- open streams
+
+
+async def test_open_streams_end_when_the_key_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "REFRESH", 0.02)
+    from bide.server.identities.keys import ApiKeys
+
+    async with protected(tmp_path).opened() as service, listening(service) as client:
+        key, text = await service.parts.keys.create(tenant="a", scopes=("read", "submit"))
+        other = await service.key("a")
+        bearer = {"Authorization": f"Bearer {text}"}
+        made = await client.post("/jobs", json={"kind": "echo"}, headers=bearer)
+        job_id = (await made.json())["jobId"]
+        polls = [
+            client.get(f"/jobs/{job_id}", headers={**bearer, "Prefer": "wait=50"}),
+            client.get(f"/jobs/{job_id}/log", headers={**bearer, "Prefer": "wait=50"}),
+            client.get(f"/events?after={await _end(service)}", headers={**bearer, "Prefer": "wait=50"}),
+        ]
+        held = [asyncio.ensure_future(poll) for poll in polls]
+        kept = asyncio.ensure_future(
+            client.get(
+                f"/jobs/{job_id}",
+                headers={"Authorization": f"Bearer {other}", "Prefer": "wait=50"},
+            )
+        )
+        url = str(client._base_url).rstrip("/").replace("http", "ws", 1) + "/ws"
+        async with (
+            client.get("/events", headers={**SSE, **bearer}) as events,
+            websockets.asyncio.client.connect(url, proxy=None, additional_headers=bearer) as socket,
+        ):
+            stream = listen(events)
+            assert (await anext(stream)).event == "snapshot"
+            await socket.send(json.dumps({"subscribe": {"jobs": [job_id]}}))
+            assert json.loads(await socket.recv())["type"] == "snapshot"
+            await eventually(lambda: service.notify.waiting == 3)
+            await eventually(lambda: service.parts.events.subscriptions == 3)
+            await ApiKeys(service.store).revoke(key.id)
+            assert [heard async for heard in stream] == []
+            with pytest.raises(ConnectionClosed) as closed:
+                await asyncio.wait_for(socket.recv(), 20)
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+        for poll in held:
+            answer = await asyncio.wait_for(poll, 20)
+            assert (answer.status, (await answer.json())["code"]) == (401, "unauthenticated")
+        assert not kept.done()
+        await service.finish(await service.claim())
+        assert (await kept).status == 200
+        with pytest.raises(InvalidStatus) as refused:
+            await websockets.asyncio.client.connect(url, proxy=None, additional_headers=bearer)
+        assert refused.value.response.status_code == 401
+
+
+async def _end(service: Service) -> str:
+    page = await service.store.read_log(EventFilter("a", limit=0))
+    return f"{page.epoch}-{page.last}"
+
+
+async def test_a_page_of_another_origin_may_ask_before_it_has_a_key(tmp_path: Path) -> None:
+    config = Config(http=HttpConfig(origins=("https://page.example",)), auth=AuthConfig("keys"))
+    async with Service(tmp_path, kinds(), config).opened() as service:
+        lines = {"origin": "https://page.example", "host": "service.example"}
+        asked = {**lines, "access-control-request-method": "GET"}
+        preflight = await service.call("OPTIONS", "/jobs", headers=asked)
+        assert preflight.status == 204
+        assert "Authorization" in preflight.headers["access-control-allow-headers"]
+        refused = await service.call("GET", "/jobs", headers=lines)
+        assert refused.status == 401
+        assert refused.headers["access-control-allow-origin"] == "https://page.example"
+
+
+async def test_without_authentication_there_is_one_tenant(service: Service) -> None:
+    """A service that ran with keys before, and runs without them now, shows nothing of other tenants."""
+    theirs = await service.intake.submit(_echo(), trace_id="t", tenant="a")
+    assert (await service.call("GET", f"/jobs/{theirs.job.id}")).status == 404
+    mine = await service.submit()
+    reply = await service.call("GET", f"/jobs/{mine}", key="anything")
+    assert reply.status == 200
+
+
+def _echo() -> Any:
+    from bide.server.intake import Submission
+
+    return Submission("echo")
