@@ -238,7 +238,7 @@ async def test_a_ledger_from_before_there_were_settings_keeps_its_jobs_and_store
         again = SqliteLedger(path)
         await again.open()
         assert len(await again.rows()) == 1
-        found.append(await again.settings())
+        found.append(again.settings)
         await again.remember({place: settings})
         await again.close()
     assert found == [{}, {place: first}]

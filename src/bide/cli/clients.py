@@ -7,6 +7,7 @@ would be sent to the other. BIDE_KEY also goes to a service of the ledger that t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -137,7 +138,8 @@ class Clients:
         self._target = target
         self._stack = stack
         self._given = given
-        self._saved = saved
+        self.saved = defaultdict(WaitSettings, saved)
+        self.settings: dict[ApiAddress, WaitSettings] = {}  # of each client
         self._api: Api | None = None if target.own else target.described()
         self._has_ledger = target.options.get("ledger") is not None
         self.all: dict[ApiAddress, AsyncClient] = {}
@@ -166,21 +168,6 @@ class Clients:
         except SetupError as error:  # not a job of this API
             raise self._target.refused(error) from None
         return place, handle
-
-    def saved(self, place: ApiAddress) -> WaitSettings:
-        """The settings of the ledger."""
-        return self._saved.get(place, WaitSettings())
-
-    def settings(self, place: ApiAddress) -> WaitSettings:
-        """The settings of the command; where it has none, those of the ledger."""
-        given = {
-            name: value
-            for name, value in msgspec.structs.asdict(self._given).items()
-            if value is not None
-        }
-        if self._target.api is not None:
-            given["description"] = self._given.description
-        return msgspec.structs.replace(self.saved(place), **given)
 
     def _remember(self, form: Description, base: str) -> None:
         """The key of the settings goes to the service of --url, not to that of a job's URL."""
@@ -215,7 +202,7 @@ class Clients:
         alone = len(missing) == 1 and not self.all
         for place in missing:
             name, base = place
-            description = self.saved(place).description
+            description = self.saved[place].description
             if name == OWN:
                 key = self._target.connection.key_by_flag
                 if key or base.rstrip("/") == self._target.typed_base or self._target.trust:
@@ -277,7 +264,15 @@ class Clients:
         return place
 
     def _options(self, place: ApiAddress) -> ClientOptions:
-        settings = self.settings(place)
+        """The options of a new client. Its settings are those of the command; where it has none, those of the ledger."""
+        given = {
+            name: value
+            for name, value in msgspec.structs.asdict(self._given).items()
+            if value is not None
+        }
+        if self._target.api is not None:
+            given["description"] = self._given.description
+        settings = self.settings[place] = msgspec.structs.replace(self.saved[place], **given)
         polling = {name: getattr(settings, name) for name in ("limit", *POLLING_OPTIONS)}
         return cast(ClientOptions, {**self._target.options, **polling})
 

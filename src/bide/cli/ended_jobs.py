@@ -122,7 +122,7 @@ class EndedJobs:
         )
         output, _ = await process.communicate(msgspec.json.encode(line) + b"\n")
         if output:
-            self._terminal.error_line(output.decode(errors="replace").rstrip("\n"))
+            self._terminal.note(output.decode(errors="replace").rstrip("\n"), prefix="")
         if process.returncode:
             self._terminal.note(f"{line.job_id}: --exec ended with {process.returncode}")
         return process.returncode == 0

@@ -67,16 +67,12 @@ class Terminal:
         text = msgspec.json.encode(record).decode()
         self.result(harmless_json(text) if sys.stdout.isatty() else text)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, prefix: str = "bide: ") -> None:
         """Print a message on stderr."""
-        self.error_line(f"bide: {text}")
-
-    def error_line(self, text: str) -> None:
-        """Print a line on stderr."""
         if self.shows_bars:
-            self._print(text)
+            self._print(prefix + text)
         else:
-            click.echo(text, err=True)
+            click.echo(prefix + text, err=True)
 
     def _print(self, text: str) -> None:
         self.console.out(harmless(text), highlight=False)

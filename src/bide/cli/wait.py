@@ -197,7 +197,7 @@ class WaitRun:
                     await ledger.open()
                     stack.push_async_callback(ledger.close)
                     self.target.options["ledger"] = ledger
-                    saved = await ledger.settings()
+                    saved = ledger.settings
                 clients = Clients(self.target, stack, self.given, saved)
                 jobs: dict[ApiAddress, dict[str, JobHandle]] = {}
                 for text in texts:
@@ -240,15 +240,16 @@ class WaitRun:
         clients.open_all(
             place for place, found in counts.items() if found.unacknowledged and clients.concerned(place)
         )
-        settings = {place: clients.settings(place) for place in clients.all}
-        changed = {place: found for place, found in settings.items() if found != clients.saved(place)}
+        changed = {
+            place: found for place, found in clients.settings.items() if found != clients.saved[place]
+        }
         if changed:
             # Before the jobs: after a crash in between, no job is without its settings.
             await ledger.remember(changed)
         for place, client in clients.all.items():
             handles = await client.resume(*jobs.get(place, {}).values())
             jobs[place] = {handle.id: handle for handle in handles}
-            used = join(_flags(clients.saved(place), self.given))
+            used = join(_flags(clients.saved[place], self.given))
             if handles and used:
                 self.terminal.note(f"settings from the ledger for {place.api}: {used}")
         self.stored = True
@@ -275,7 +276,7 @@ class WaitRun:
         places = {handle: place for place, handles in jobs.items() for handle in handles.values()}
         if not places:
             return
-        settings = {place: clients.settings(place) for place in jobs}
+        settings = clients.settings
         several = len(set(places.values())) > 1
         gc.freeze()  # with 100,000 jobs the garbage collector would take a tenth of the time
         advising = asyncio.create_task(

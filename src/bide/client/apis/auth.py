@@ -77,7 +77,16 @@ class Credential:
 
     def fingerprint(self, salt: bytes) -> str:
         """Return a keyed hash that identifies the credential without revealing it."""
-        return _fingerprint(salt, *self._headers.values())
+        hashed = hashlib.blake2b(key=hashlib.blake2b(salt, digest_size=32).digest(), digest_size=12)
+        for part in self._identity:
+            encoded = part.encode()
+            hashed.update(len(encoded).to_bytes(4, "big") + encoded)
+        return hashed.hexdigest()
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        """The values that identify the account."""
+        return tuple(self._headers.values())
 
     def stale(self, now: float) -> bool:
         """Return whether a token is needed before the next request."""
@@ -176,12 +185,13 @@ class OAuth2(Credential):
         known = dict.fromkeys((*self._raw, *(secret for secret in secrets if secret is not None)))
         self._raw = tuple(known)[-KNOWN:]
 
-    def fingerprint(self, salt: bytes) -> str:
+    @property
+    def _identity(self) -> tuple[str, ...]:
         auth = self._auth
         first = (
             self._get(auth.refresh_token, "the refresh token") if auth.grant == "refresh_token" else None
         )
-        return _fingerprint(salt, *(part or "" for part in (*self._client, first)))
+        return tuple(part or "" for part in (*self._client, first))
 
     def stale(self, now: float) -> bool:
         return now >= self._until
@@ -304,11 +314,3 @@ def _checked(value: str) -> str:
             "The credential is not printable ASCII. Check that the file or variable is the right one."
         )
     return value
-
-
-def _fingerprint(salt: bytes, *parts: str) -> str:
-    hashed = hashlib.blake2b(key=hashlib.blake2b(salt, digest_size=32).digest(), digest_size=12)
-    for part in parts:
-        encoded = part.encode()
-        hashed.update(len(encoded).to_bytes(4, "big") + encoded)
-    return hashed.hexdigest()

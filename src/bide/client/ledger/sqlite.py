@@ -100,6 +100,7 @@ class SqliteLedger:
         self._timer: asyncio.TimerHandle | None = None
         self._warned = False
         self.outbox = SqliteOutbox(self._do)
+        self.settings: dict[ApiAddress, WaitSettings] = {}  # of the places, read by `open`
 
     @property
     def salt(self) -> bytes:
@@ -118,6 +119,8 @@ class SqliteLedger:
         try:
             connection = await asyncio.to_thread(sqlite_file.connect, self._path, FORMAT)
             (self._salt,) = connection.execute("SELECT salt FROM secret").fetchone()
+            rows = connection.execute("SELECT api, base, data FROM settings").fetchall()
+            self.settings = {ApiAddress(api, base): _settings(data) for api, base, data in rows}
         except BaseException as error:
             self._release()
             if isinstance(error, OSError | sqlite3.Error):
@@ -223,14 +226,11 @@ class SqliteLedger:
 
     def remember(self, settings: Mapping[ApiAddress, WaitSettings]) -> Awaitable[None]:
         """Replace the settings of these places; others stay. Return after they are on disk."""
+        self.settings = {**self.settings, **settings}
         rows = [(*place, _encode(found)) for place, found in settings.items()]
         return self._do(
             lambda c: _nothing(c.executemany("REPLACE INTO settings VALUES (?, ?, ?)", rows))
         )
-
-    async def settings(self) -> dict[ApiAddress, WaitSettings]:
-        rows = await self._do(lambda c: c.execute("SELECT api, base, data FROM settings").fetchall())
-        return {ApiAddress(api, base): _settings(data) for api, base, data in rows}
 
     def _flush(self) -> None:
         self._timer = None
