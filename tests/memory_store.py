@@ -320,6 +320,10 @@ class MemoryStore(TransactionalStore):
 
     async def uploads(self, filter: UploadFilter) -> list[Upload]:
         def matches(upload: Upload) -> bool:
+            if filter.tenant not in (None, upload.tenant) or filter.status not in (None, upload.status):
+                return False
+            if filter.before is not None and upload.id >= filter.before:
+                return False
             if filter.replica is not None and upload.status is not UploadStatus.UPLOADING:
                 return False
             if filter.expired is not None and (
@@ -333,6 +337,8 @@ class MemoryStore(TransactionalStore):
             )
 
         found = [upload for upload in self._tables.uploads.values() if matches(upload)]
+        if filter.tenant is not None:
+            return sorted(found, key=lambda upload: upload.id, reverse=True)[: filter.limit]
         return sorted(found, key=lambda upload: upload.updated_at)[: filter.limit]
 
     async def texts(self, table: TextTable, filter: RecordFilter = ALL_RECORDS) -> dict[str, str]:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 
-from bide import App, Context, JobError
+from bide import App, Context, JobError, Partial
 
 app = App()
 logger = logging.getLogger("shop.pages")
@@ -105,8 +105,15 @@ def breaks(ctx: Context) -> None:
 def leaks(ctx: Context, token: str) -> None:
     logger.info("the token is %s", token)
     ctx.log("again", where={token: [token]})
-    ctx.progress(message=f"with {token}")
+    ctx.progress(message=f"with {token}", unit=token)
+    ctx.emit({"token": token, token: [f"<{token}>", 4711]})
     raise ValueError(f"bad token {token}")
+
+
+@app.job(secret=["input.pin"])
+def leaks_partly(ctx: Context, pin: int) -> Partial:
+    ctx.emit([pin, pin + 1])
+    return Partial(None, errors=[{"code": "BAD_PIN", "message": f"{pin} is wrong", "pin": pin}])
 
 
 @app.job()

@@ -184,6 +184,7 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
             "take_files",
             "finish",
             "hide",
+            "hide_json",
             "job_log",
             "request_stop",
             "close",

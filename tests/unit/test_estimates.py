@@ -42,6 +42,21 @@ def test_what_jobs_of_the_kind_took() -> None:
     assert 3.0 < middle < 5.0
 
 
+def test_the_wait_in_a_queue_follows_from_backlog_durations_and_slots() -> None:
+    estimates = learned(4.0, 10)
+
+    def wait(waiting: int, running: int, slots: int | None, *kinds: str) -> float | None:
+        return estimates.predicted_wait(kinds or ("k",), waiting, running, slots)
+
+    assert wait(0, 1, 2) == 0.0  # a worker is free
+    assert wait(9, 2, 2) == pytest.approx(20.0, rel=0.1)
+    assert wait(0, 2, 2) == pytest.approx(2.0, rel=0.1)
+    assert wait(9, 1, 2) == pytest.approx(40.0, rel=0.1)  # other queues use the other worker
+    assert wait(9, 0, 2) == pytest.approx(20.0, rel=0.1)
+    assert wait(9, 2, 2, "k", "unknown") == wait(9, 2, 2)
+    assert wait(9, 2, 2, "unknown") is None and wait(9, 2, None) is None and wait(9, 0, 0) is None
+
+
 def test_past_all_experience_nothing_is_known() -> None:
     assert learned(4.0, 50).eta(running(), None, 1000.0, 1100.0) is None
 

@@ -88,6 +88,8 @@ def test_everything_that_is_known_is_shown() -> None:
     )
     live = Progress(41.5, "Transcoding", "transcode", 1245, 3000, "frames")
     body = encode(wire_job(job, live, Eta("a", "b", "c"), base="/api"))
+    child = wire_job(a_job(parent="01P"), None, None, base="/api")
+    assert child.links["parent"] == "/api/jobs/01P" and b'"parent"' not in body
     document = json.loads(body)
     assert document["result"] == {"pages": [1, 2]}
     assert document["progress"] == {

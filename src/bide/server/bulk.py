@@ -32,7 +32,7 @@ from bide.core.jobs.lease import renewal_interval
 from bide.core.jobs.record import LIVE, Job, Progress, Status
 from bide.core.jobs.retry import Outcome, Policy, Raised, Returned, Stopped, settle
 from bide.core.jobs.state_machine import Refused
-from bide.core.wire.http import Event, encode, job_id
+from bide.core.wire.http import ID_PATTERN, Event, encode, job_id
 from bide.server.blobs import Blobs
 from bide.server.intake import Intake, accepted, new_trace_id
 from bide.server.progress import LiveProgress, ProgressSink, attempt_key
@@ -61,6 +61,7 @@ T = TypeVar("T")
 PAGE = 10  # jobs per transaction, so that other requests wait for two milliseconds at most
 PAUSE = 2  # times the duration of a page, after each page
 IDS = 2000  # ids per query
+MAX_IDS = 1000  # ids in a filter
 COUNT_IDS = 10_000
 CONCURRENT = 2  # bulk actions that one service runs at the same time
 CLAIM_EVERY = 10.0  # seconds, in case that a hint was lost
@@ -80,8 +81,12 @@ POSSIBLE: dict[BulkAction, frozenset[Status]] = {
 class BulkFilter(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """The filter of a bulk action, with the fields of GET /jobs."""
+    """The filter of a bulk action, with the fields of GET /jobs. `id` cannot be combined with other fields."""
 
+    id: Annotated[
+        tuple[Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")], ...],
+        msgspec.Meta(max_length=MAX_IDS),
+    ] = ()
     q: str | None = None
     status: Status | tuple[Status, ...] = ()
     kind: str | None = None
@@ -140,7 +145,7 @@ class BulkActions:
     async def count(self, request: BulkRequest, tenant: str) -> int:
         """The number of jobs that match now."""
         filter = self._filter(request, tenant, (await self._end())[1])
-        return 0 if filter is None else await count(self._store, filter)
+        return 0 if filter is None else await count(self._store, filter, request.filter.id)
 
     async def submit(
         self, request: BulkRequest, tenant: str, *, key: str | None = None, trace_id: str | None = None
@@ -153,7 +158,7 @@ class BulkActions:
         filter = self._filter(request, tenant, end)
         repeated = key is not None and await self._store.has_key(tenant, BULK, key)
         if (request.action == "delete" or request.confirm is not None) and not repeated:
-            found = 0 if filter is None else await count(self._store, filter)
+            found = 0 if filter is None else await count(self._store, filter, request.filter.id)
             if request.confirm != found:
                 given = "no confirm" if request.confirm is None else f"confirm={request.confirm}"
                 raise NotConfirmed(f"the request has {given}, but {found} jobs match")
@@ -199,7 +204,10 @@ class BulkActions:
 def filter_of(
     action: BulkAction, fields: BulkFilter, registry: Registry, tenant: str, end: str
 ) -> Filter | None:
-    """The filter of the jobs that an action can change; None if no job can match. Raises InvalidInput."""
+    """The filter of the jobs that an action can change, without its `id`s; None if no job can match. Raises InvalidInput."""
+    if fields.id and fields != BulkFilter(id=fields.id):
+        detail = "cannot be combined with other fields"
+        raise InvalidInput(f"filter.id: {detail}", errors=[{"pointer": "/filter/id", "detail": detail}])
     try:
         found = read_filter(_fields(fields), registry, tenant)
     except InvalidInput as error:
@@ -245,8 +253,10 @@ def _instant(name: str, text: str | None) -> float | None:
         ) from None
 
 
-async def count(store: JobStore, filter: Filter) -> int:
+async def count(store: JobStore, filter: Filter, ids: Sequence[str] = ()) -> int:
     """The exact number of jobs on which a bulk action acts. Each query has the time limit of lists."""
+    if ids:
+        return len(await _named(store, filter, ids))
     total = await _count(store, filter)
     if filter.kind is None and total:  # bulk actions leave each other out
         total -= await _count(store, replace(filter, kind=BULK))
@@ -261,6 +271,20 @@ async def _count(store: JobStore, filter: Filter) -> int:
         if len(ids) < COUNT_IDS:
             return total
         filter = replace(filter, after=Position(ids[-1]))
+
+
+async def _named(store: JobStore, filter: Filter, ids: Sequence[str]) -> list[str]:
+    """Those of the ids that an action can change, in the order of a list of the filter."""
+    jobs = [job for job in await store.get(sorted(set(ids))) if isinstance(job, Job)]
+    return [
+        job.id
+        for job in jobs
+        if job.tenant == filter.tenant
+        and job.kind != BULK
+        and job.status in filter.status
+        and (filter.end is None or job.id < filter.end)
+        and (filter.after is None or job.id > filter.after.id)
+    ]
 
 
 class BulkRunner:
@@ -467,13 +491,16 @@ class _Run:
         else:
             total = 0
             if filter is not None:
-                total = await self._patiently(lambda: count(self._store, filter))
+                total = await self._patiently(lambda: count(self._store, filter, order.filter.id))
             self._state = BulkState(total=total)
             if not await self._act(order, filter, ()):
                 return self._end()
         while filter is not None:
             wanted = replace(filter, after=_position(self._state), limit=IDS)
-            ids = await self._patiently(partial(self._store.ids, wanted))
+            if order.filter.id:
+                ids = await self._patiently(partial(_named, self._store, wanted, order.filter.id))
+            else:
+                ids = await self._patiently(partial(self._store.ids, wanted))
             for begin in range(0, len(ids), PAGE):
                 if not await self._act(order, filter, tuple(ids[begin : begin + PAGE])):
                     return self._end()

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from bide.core.clock import Clock, SystemClock, render_instant
@@ -108,6 +108,27 @@ class Estimates:
         if sketch is None or sketch.count < ENOUGH_FOR_LIMIT:
             return None
         return sketch.observed_quantile(0.99)
+
+    def predicted_wait(
+        self, kinds: Iterable[str], waiting: int, running: int, slots: int | None
+    ) -> float | None:
+        """The seconds until a job that is submitted now would start; None if it is unknown.
+
+        `kinds` use its queue, which has `waiting` and `running` jobs, and runs up to `slots` jobs at once. If other queues
+        use the same workers, fewer run; so while jobs wait, the number of running jobs counts. Each kind has its share of
+        the jobs that have ended.
+        """
+        if slots is None or slots < 1:
+            return None
+        if not waiting and running < slots:
+            return 0.0
+        known = [sketch for kind in kinds if (sketch := self._sketches.get(kind)) is not None]
+        known = [sketch for sketch in known if sketch.count >= ENOUGH]
+        if not known:
+            return None
+        jobs = sum(sketch.count for sketch in known)
+        mean = sum(sketch.count * sketch.observed_mean() for sketch in known) / jobs
+        return (waiting + 1) * mean / (min(slots, running) or slots)
 
     def describe(self, kind: str) -> dict[str, Any] | None:
         """The known durations of a kind, for GET /kinds."""

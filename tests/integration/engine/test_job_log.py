@@ -159,4 +159,14 @@ async def test_a_secret_of_the_input_is_hidden_in_logs_errors_and_progress(
     found = await lines(harness, job)
     assert found[0]["message"] == "the token is [secret]"
     assert found[1]["where"] == {"[secret]": ["[secret]"]}
-    assert "sesame" not in f"{await harness.store.events(job_id=job.id)}{job.progress}{job.error}"
+    events = await harness.store.events(job_id=job.id)
+    (output,) = [event.job["output"] for event in events if event.type == "output"]
+    assert output == {"token": "[secret]", "[secret]": ["<[secret]>", 4711]}
+    assert "sesame" not in f"{events}{job.progress}{job.error}"
+
+
+async def test_a_secret_number_is_hidden_in_output_and_partial_errors(harness: EngineHarness) -> None:
+    job = await harness.run("leaks_partly", {"pin": 471_100})
+    assert job.status is Status.PARTIAL_SUCCESS and job.error is not None
+    assert job.error.errors == [{"code": "BAD_PIN", "message": "[secret] is wrong", "pin": "[secret]"}]
+    assert "471100" not in f"{await harness.store.events(job_id=job.id)}"

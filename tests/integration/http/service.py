@@ -70,6 +70,9 @@ class IdleEngine:
     def serves(self, queue: str) -> bool:
         return queue not in self.unserved
 
+    def slots(self, queue: str) -> int | None:
+        return 2
+
     async def confirm_served(self, queue: str) -> bool:
         return queue in self.elsewhere
 

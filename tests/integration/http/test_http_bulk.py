@@ -123,6 +123,19 @@ async def test_every_action(service: Service) -> None:
     assert sorted(reply.status for reply in replies) == [200, 410, 410]
 
 
+async def test_an_action_on_jobs_by_their_ids(service: Service) -> None:
+    jobs = await failed(service, 3)
+    done = await service.done()
+    ids = [jobs[2].id, jobs[0].id, done.id, jobs[0].id, "0" * 26]
+    assert await count(service, "retry", {"id": ids}) == 2
+    assert (await run(service, "retry", {"id": ids}))["changed"] == 2
+    assert [await status_of(service, job.id) for job in jobs] == ["PENDING", "ERROR", "PENDING"]
+    assert await status_of(service, done.id) == "DONE"
+    reply = await post(service, "delete", {"id": [done.id]}, confirm=2)
+    assert (reply.status, reply.json()["code"]) == (409, "not-confirmed")
+    assert (await run(service, "delete", {"id": [done.id]}, confirm=1))["changed"] == 1
+
+
 async def test_the_job_shows_its_input_and_removes_the_files_of_deleted_jobs(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +194,8 @@ async def test_a_repeated_request_with_a_key_gets_the_first_job(service: Service
         ({"action": "cancel", "filter": {"q": "input.height:1"}}, "/filter/q"),
         ({"action": "cancel", "filter": {"q": '"'}}, "/filter/q"),
         ({"action": "cancel", "filter": {"colour": "red"}}, "/filter/colour"),
+        ({"action": "cancel", "filter": {"id": ["x"]}}, "/filter/id/0"),
+        ({"action": "cancel", "filter": {"id": ["0" * 26], "kind": "echo"}}, "/filter/id"),
         ({"action": "cancel"}, ""),
         ({"action": "burn", "filter": {}}, "/action"),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bide.core.clock import render_instant
 from bide.core.errors import InvalidInput, problems
 from bide.core.jobs.state_machine import StepKept, StepStarted
 from bide.server.config import Config, EngineConfig
@@ -37,11 +38,33 @@ async def test_queues_tell_backlog_oldest_age_and_running(service: Service) -> N
         "served": True,
         "concurrency": None,
         "kinds": ["clip", "echo", "pay", "thumbnail"],
+        "slots": 2,
+        "predictedWait": None,  # nothing is known about the durations
     }
     video = queues["video"]
     assert (video["backlog"], video["scheduled"], video["running"]) == (0, 1, 1)
     assert video["oldestAge"] is None
     assert (queues["slow"]["concurrency"], queues["slow"]["backlog"]) == (1, 0)
+
+
+async def test_the_predicted_wait_of_a_queue(service: Service) -> None:
+    async def wait() -> float | None:
+        queues = (await service.call("GET", "/queues")).json()["queues"]
+        found: float | None = next(q["predictedWait"] for q in queues if q["name"] == "default")
+        return found
+
+    for _ in range(3):
+        await service.submit()
+        job = await service.claim()
+        service.clock.advance(8)
+        await service.finish(job)
+    assert await wait() == 0.0
+    for _ in range(5):
+        await service.submit()
+    await service.claim()
+    assert await wait() == pytest.approx(40.0, rel=0.1)  # one runs, four wait
+    await service.call("POST", "/queues/default/pause")
+    assert await wait() is None
 
 
 async def test_pause_and_resume(service: Service) -> None:
@@ -102,6 +125,9 @@ async def test_kinds_tell_schemas_and_learned_durations(service: Service) -> Non
 async def test_workers(service: Service) -> None:
     child = WorkerState("child-1", 4711, "busy", "sync", ["01J"], "2030-01-01T00:00:00Z", 7)
     service.engine.children = [child]
+    await service.submit()
+    until = (await service.claim()).lease_until
+    assert until is not None
     assert (await service.call("GET", "/workers")).json() == {
         "workers": [
             {
@@ -113,7 +139,10 @@ async def test_workers(service: Service) -> None:
                 "startedAt": "2030-01-01T00:00:00Z",
                 "jobsDone": 7,
             }
-        ]
+        ],
+        "leases": [
+            {"owner": "worker-1", "until": render_instant(until), "seconds": 30.0, "remaining": 30.0}
+        ],
     }
 
 

@@ -68,6 +68,33 @@ async def test_a_raw_body_becomes_an_upload(service: Service) -> None:
     assert path.read_bytes() == CONTENT
 
 
+async def test_uploads_are_listed_newest_first_in_pages(service: Service) -> None:
+    ids: list[str] = []
+    for number in range(5):
+        service.clock.advance(1)
+        reply = await service.call("POST", f"/uploads?name={number}", body=CONTENT)
+        ids.insert(0, reply.json()["uploadId"])
+    service.clock.advance(1)
+    begun = await service.call(
+        "POST", "/files", headers={"tus-resumable": "1.0.0", "upload-length": "9"}
+    )
+    ids.insert(0, begun.headers["location"].rpartition("/")[2])
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = (await service.call("GET", f"/uploads?limit=4{cursor}")).json()
+        seen += [upload["uploadId"] for upload in page["uploads"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert seen == ids
+    (under_way,) = (await service.call("GET", "/uploads?status=UPLOADING")).json()["uploads"]
+    assert (under_way["uploadId"], under_way["size"], under_way["received"]) == (ids[0], 9, 0)
+    assert len((await service.call("GET", "/uploads?status=DONE")).json()["uploads"]) == 5
+    for wrong in ("status=LOST", "limit=0", "limit=101", "cursor=x"):
+        assert (await service.call("GET", f"/uploads?{wrong}")).status in (400, 422), wrong
+
+
 async def test_a_form_becomes_an_upload(service: Service) -> None:
     reply = await post_form(service, "/uploads", ("note", None, b"x"), ("file", "a.mp4", CONTENT))
     assert reply.status == 201

@@ -180,6 +180,13 @@ class Sketch:
                 return EDGES[i + 1]
         return 0.0
 
+    def observed_mean(self) -> float:
+        """Return the mean age at which the observed jobs had ended, accurate to a bin. 0 if no end was observed exactly."""
+        ends = sum(self.ended)
+        if not ends:
+            return 0.0
+        return sum(n * (EDGES[i] + EDGES[i + 1]) / 2 for i, n in enumerate(self.ended) if n) / ends
+
     @property
     def moved(self) -> bool:
         """Whether enough has been learned since the curve was computed to compute it again."""

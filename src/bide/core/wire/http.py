@@ -155,6 +155,14 @@ def _instant(at: float | None) -> str | None:
 def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "") -> JobStatus:
     """The status resource; `progress` is the live one when there is one, `base` where the API is mounted."""
     here = f"{base}/jobs/{job.id}"
+    links = {
+        "self": here,
+        "result": here + "/result",
+        "cancel": here + "/cancel",
+        "retry": here + "/retry",
+    }
+    if job.parent is not None:
+        links["parent"] = f"{base}/jobs/{job.parent}"
     created_at = render_instant(job.created_at)
     return JobStatus(
         job_id=job.id,
@@ -193,12 +201,7 @@ def wire_job(job: Job, progress: Progress | None, eta: Eta | None, base: str = "
         ),
         error=job.error,
         trace_id=job.trace_id or None,
-        links={
-            "self": here,
-            "result": here + "/result",
-            "cancel": here + "/cancel",
-            "retry": here + "/retry",
-        },
+        links=links,
     )
 
 

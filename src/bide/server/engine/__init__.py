@@ -69,6 +69,10 @@ class Fleet(Protocol):
         """Whether a worker takes jobs from this queue."""
         ...
 
+    def slots(self, queue: str) -> int | None:
+        """How many jobs of this queue the live workers run at once, if no other queue has jobs; None if it is unknown."""
+        ...
+
     async def confirm_served(self, queue: str) -> bool:
         """Like `serves`, but also finds a worker that has just started. Raise StoreUnavailable if the workers cannot be
         read.

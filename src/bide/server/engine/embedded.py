@@ -35,6 +35,9 @@ class EmbeddedEngine(Runner):
     def serves(self, queue: str) -> bool:
         return queue in self.queues
 
+    def slots(self, queue: str) -> int | None:
+        return self.limit(queue)
+
     async def confirm_served(self, queue: str) -> bool:
         return self.serves(queue)
 

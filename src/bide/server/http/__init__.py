@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bide.core.jobs.lease import Lease
 from bide.server.blobs import Blobs
 from bide.server.bulk import BulkActions
 from bide.server.config import Config
@@ -26,7 +27,11 @@ from bide.server.webhooks.service import WebhookService
 
 
 class HttpStore(JobStore, StatisticsStore, EventLog, Protocol):
-    """What the handlers need of the store: jobs, their events, and the check of `/readyz`."""
+    """What the handlers need of the store: jobs, their events and leases, and the check of `/readyz`."""
+
+    async def leases(self) -> list[Lease]:
+        """As `UpkeepStore.leases`."""
+        ...
 
     def check_writable(self) -> Awaitable[None]:
         """As `UpkeepStore.check_writable`."""

@@ -185,7 +185,7 @@ def _filter(request: HttpRequest) -> Filter | None:
         created_after=_instant(request, "createdAfter"),
         created_before=_instant(request, "createdBefore"),
     )
-    limit = _limit(request.one("limit"))
+    limit = read_limit(request.one("limit"))
     after = None if cursor is None else Position(*read_cursor(cursor))
     if after is not None and (after.rank is not None) != (order == "longest"):
         raise BadCursor("the cursor belongs to a list in another order")
@@ -236,7 +236,7 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-def _limit(text: str | None) -> int:
+def read_limit(text: str | None) -> int:
     if text is None:
         return 50
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_LIMIT):

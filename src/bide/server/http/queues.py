@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from bide.core.clock import render_instant
 from bide.core.errors import NotFound
 from bide.core.wire.http import Dedupe
 from bide.server.engine import WorkerState
@@ -17,7 +18,12 @@ from bide.server.store import QueueState
 
 
 class Queue(msgspec.Struct, rename="camel"):
-    """A queue: `backlog` counts the jobs that could start now, `oldestAge` is the age of the oldest in seconds."""
+    """A queue: `backlog` counts the jobs that could start now, `oldestAge` is the age of the oldest in seconds.
+
+    `slots` is how many of its jobs the live workers run at once if no other queue has jobs. `predictedWait` is the time in
+    seconds until a job that is submitted now would start, from the backlog and the learned durations. Both are null if
+    they are unknown.
+    """
 
     name: str
     backlog: int
@@ -28,6 +34,8 @@ class Queue(msgspec.Struct, rename="camel"):
     served: bool
     concurrency: int | None
     kinds: list[str]
+    slots: int | None
+    predicted_wait: float | None
 
 
 class QueueList(msgspec.Struct):
@@ -56,8 +64,20 @@ class KindList(msgspec.Struct):
     kinds: list[KindInfo]
 
 
+class WireLease(msgspec.Struct, rename="camel"):
+    """The claim of a worker process, or of the service, on the jobs that it runs. It renews them together; if it does not,
+    the service gives the jobs to other workers.
+    """
+
+    owner: str
+    until: str
+    seconds: float | None  # its length; null: an older version claimed the jobs
+    remaining: float  # seconds, by the clock of the store
+
+
 class WorkerList(msgspec.Struct):
     workers: list[WorkerState]
+    leases: list[WireLease]
 
 
 async def known_queues(components: Components) -> list[Queue]:
@@ -72,6 +92,13 @@ async def known_queues(components: Components) -> list[Queue]:
 
 
 def _queue(components: Components, state: QueueState, kinds: list[Kind], now: float) -> Queue:
+    service = state.name == SERVICE_QUEUE  # its jobs run in the service, not in workers
+    served = service or components.fleet.serves(state.name)
+    slots = components.fleet.slots(state.name) if served and not service else None
+    names = sorted(kind.name for kind in kinds)
+    wait = None
+    if not state.paused:
+        wait = components.estimates.predicted_wait(names, state.waiting, state.running, slots)
     return Queue(
         name=state.name,
         backlog=state.waiting,
@@ -79,9 +106,11 @@ def _queue(components: Components, state: QueueState, kinds: list[Kind], now: fl
         running=state.running,
         oldest_age=None if state.oldest is None else round(max(0.0, now - state.oldest), 3),
         paused=state.paused,
-        served=state.name == SERVICE_QUEUE or components.fleet.serves(state.name),
+        served=served,
         concurrency=components.registry.concurrency.get(state.name),
-        kinds=sorted(kind.name for kind in kinds),
+        kinds=names,
+        slots=slots,
+        predicted_wait=None if wait is None else round(wait, 3),
     )
 
 
@@ -143,7 +172,14 @@ async def kinds(request: HttpRequest) -> Response:
 
 
 async def workers(request: HttpRequest) -> Response:
-    return object_response(WorkerList(request.components.fleet.workers()))
+    components = request.components
+    now = components.store.now()
+    leases = sorted(await components.store.leases(), key=lambda lease: (lease.owner, lease.until))
+    shown = [
+        WireLease(one.owner, render_instant(one.until), one.seconds, round(one.until - now, 3))
+        for one in leases
+    ]
+    return object_response(WorkerList(components.fleet.workers(), shown))
 
 
 _NAME = Parameter(
@@ -209,10 +245,10 @@ OPERATIONS = [
         "/workers",
         workers,
         "listWorkers",
-        "List workers",
+        "List workers and leases",
         "workers",
         scope="admin",
-        responses=(ResponseSpec(200, "Every handler child.", WorkerList),),
+        responses=(ResponseSpec(200, "Every handler child, and every lease.", WorkerList),),
         example="$BASE/workers",
     ),
 ]

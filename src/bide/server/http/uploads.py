@@ -1,10 +1,13 @@
-"""POST /uploads: a file in one request, streamed to disk. GET and DELETE /uploads/{id} for all uploads."""
+"""POST /uploads: a file in one request, streamed to disk. GET /uploads, GET and DELETE /uploads/{id} for all uploads."""
 
 from __future__ import annotations
 
 import re
 
+import msgspec
+
 from bide.core.errors import (
+    BadCursor,
     ChecksumMismatch,
     Gone,
     InvalidInput,
@@ -17,8 +20,9 @@ from bide.core.errors import (
     UploadConflict,
     WrongLength,
 )
-from bide.core.wire.http import ID_PATTERN
+from bide.core.wire.http import ID_PATTERN, read_cursor, render_cursor
 from bide.server.http.forms import TYPE, UploadedForm, is_form, read_form
+from bide.server.http.jobs import MAX_LIMIT, read_limit
 from bide.server.http.request import (
     BodyStream,
     HttpRequest,
@@ -28,7 +32,8 @@ from bide.server.http.request import (
 )
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
-from bide.server.upload_record import Upload, WireUpload, wire_upload
+from bide.server.http.status import UNCACHED
+from bide.server.upload_record import Upload, UploadStatus, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload
 from bide.server.uploads.names import clean_name, clean_type, read_disposition
 
@@ -104,6 +109,27 @@ async def _only_file(form: UploadedForm) -> DirectUpload:
     return form.files[0][1]
 
 
+class WireUploads(msgspec.Struct):
+    """Uploads; `next` is the cursor of the next page."""
+
+    uploads: list[WireUpload]
+    next: str | None = None
+
+
+async def listing(request: HttpRequest) -> Response:
+    cursor, text = request.one("cursor"), request.one("status")
+    if text is not None and text not in list(UploadStatus):
+        raise wrong_parameter("status", f"unknown: {text[:50]!r}; use {', '.join(UploadStatus)}")
+    limit = read_limit(request.one("limit"))
+    before = None if cursor is None else read_cursor(cursor)[0]
+    status = None if text is None else UploadStatus(text)
+    # Read one more than requested, to know whether there is a next page.
+    found = await request.components.uploads.list(request.tenant, status, before, limit + 1)
+    page = found[:limit]
+    following = render_cursor(page[-1].id) if len(found) > len(page) else None
+    return object_response(WireUploads([wire_upload(upload) for upload in page], following), *UNCACHED)
+
+
 async def show(request: HttpRequest) -> Response:
     return object_response(wire_upload(await find_upload(request)))
 
@@ -129,6 +155,33 @@ FORM = {
 
 
 OPERATIONS = [
+    HttpOperation(
+        "GET",
+        "/uploads",
+        listing,
+        "listUploads",
+        "List uploads",
+        "uploads",
+        description="The uploads that are under way or stored, newest first; `next` is the `cursor` of the next page.",
+        parameters=(
+            Parameter(
+                "status",
+                "query",
+                "Only uploads in this status.",
+                {"type": "string", "enum": [status.value for status in UploadStatus]},
+            ),
+            Parameter(
+                "limit",
+                "query",
+                "The number of uploads.",
+                {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 50},
+            ),
+            Parameter("cursor", "query", "`next` of the previous page."),
+        ),
+        responses=(ResponseSpec(200, "The uploads.", WireUploads),),
+        problems=(BadCursor, InvalidInput),
+        example="'$BASE/uploads?status=UPLOADING'",
+    ),
     HttpOperation(
         "POST",
         "/uploads",

@@ -197,6 +197,10 @@ class Runner:
         """Whether a job of this queue can start now. Thread-safe."""
         return not self._stopping and self._slots.has_capacity(queue)
 
+    def limit(self, queue: str) -> int:
+        """How many jobs of this queue run at once, if no other queue has jobs."""
+        return self._slots.limit(queue)
+
     def holds(self, job: Job) -> bool:
         """Whether this process runs this attempt, or has its result and has not stored it yet."""
         if job.owner != self._owner:

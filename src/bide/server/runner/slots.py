@@ -83,6 +83,10 @@ class Slots:
             False: {q: registry.concurrency.get(q, shared) for q in self.queues},
             True: {q: registry.concurrency.get(q, async_limit) for q in self.queues},
         }
+        self._children = children
+        self._only_async = {
+            queue for queue, kinds in registry.queues.items() if all(kind.is_async for kind in kinds)
+        }
         self._kinds = registry.kinds
         self._names = {
             mode: tuple(k.name for k in registry.kinds.values() if k.is_async is mode)
@@ -100,6 +104,12 @@ class Slots:
         self._async: set[ChildProcess] = set()
         self._prefetched: dict[ChildProcess, deque[Attempt]] = {}  # the first of each runs
         self.durations = Durations()
+
+    def limit(self, queue: str) -> int:
+        """How many jobs of this queue run at once, if no other queue has jobs."""
+        if queue in self._only_async:
+            return self._limits[True].get(queue, 0)
+        return min(self._children, self._limits[False].get(queue, 0))
 
     # --- hints
 

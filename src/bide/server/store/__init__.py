@@ -30,7 +30,7 @@ from bide.core.jobs.record import FileInfo, Job, Status
 from bide.core.jobs.state_machine import Change, Refused
 from bide.core.wire.http import Event
 from bide.server.store.rollups import RollupQuery
-from bide.server.upload_record import Upload, upload_of
+from bide.server.upload_record import Upload, UploadStatus, upload_of
 
 T = TypeVar("T")
 BY_CONTENT = "≡"  # the prefix of keys that are made from the content; a caller's key cannot contain it
@@ -565,6 +565,12 @@ class UploadRecords(Protocol):
         ...
 
     async def upload(self, upload_id: str) -> Upload | Missing: ...
+
+    async def list_uploads(
+        self, tenant: str, status: UploadStatus | None = None, before: str | None = None, limit: int = 50
+    ) -> list[Upload]:
+        """The uploads of a tenant, newest first: in any status, or in this one; only with smaller ids than `before`."""
+        ...
 
     async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
         """The incomplete uploads of a replica that have not changed since `before`, oldest first."""

@@ -175,6 +175,12 @@ class SqlReads(TransactionalStore):
 
     async def uploads(self, filter: UploadFilter) -> list[Upload]:
         conditions: list[Condition] = []
+        if filter.tenant is not None:
+            conditions.append(("tenant = ?", [filter.tenant]))
+        if filter.status is not None:
+            conditions.append(("status = ?", [filter.status.value]))
+        if filter.before is not None:
+            conditions.append(("id < ?", [filter.before]))
         if filter.replica is not None:
             conditions.append(("status = 'UPLOADING' AND replica = ?", [filter.replica]))
         if filter.changed is not None:
@@ -185,9 +191,11 @@ class SqlReads(TransactionalStore):
         sql = f"SELECT {upload_rows.READ} FROM uploads {where}"
         if filter.replica is not None:
             sql += " ORDER BY updated_at"
+        elif filter.tenant is not None:
+            sql += " ORDER BY id DESC"
         if filter.limit is not None:
             sql, values = f"{sql} LIMIT ?", [*values, filter.limit]
-        rows = await self.rows(sql, values, reads="table")
+        rows = await self.rows(sql, values, reads="table" if filter.tenant is None else "page")
         return [upload_rows.upload_of(row) for row in rows]
 
     async def upload_bytes(self) -> UploadBytes:

@@ -68,7 +68,13 @@ EXPIRE_BATCH = 50  # uploads that one transaction examines, so that other writes
 
 
 class UploadFilter(msgspec.Struct, frozen=True):
-    """Selects uploads. With `replica`, the least recently changed comes first; otherwise the order does not matter."""
+    """Selects uploads. With `replica`, the least recently changed comes first; with `tenant`, the newest; otherwise the
+    order does not matter.
+    """
+
+    tenant: str | None = None  # only with `status`
+    status: UploadStatus | None = None
+    before: str | None = None  # only smaller ids
 
     replica: str | None = None  # only incomplete uploads of this replica
     changed: float | None = None  # only uploads that last changed at that time or earlier
@@ -441,6 +447,15 @@ class TransactionalStore(ABC):
         return await self._writer.submit(
             lambda tx: tx.upload(upload_id) or operations.gone(tx, upload_id)
         )
+
+    async def list_uploads(
+        self, tenant: str, status: UploadStatus | None = None, before: str | None = None, limit: int = 50
+    ) -> list[Upload]:
+        # Each status is a sorted range of the index.
+        wanted = (status,) if status is not None else tuple(UploadStatus)
+        filters = [UploadFilter(tenant=tenant, status=s, before=before, limit=limit) for s in wanted]
+        found = [upload for filter in filters for upload in await self.uploads(filter)]
+        return sorted(found, key=lambda upload: upload.id, reverse=True)[:limit]
 
     async def unfinished(self, replica: str, before: float, limit: int = 500) -> list[Upload]:
         return await self.uploads(UploadFilter(replica=replica, changed=before, limit=limit))

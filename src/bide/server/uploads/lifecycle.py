@@ -95,6 +95,12 @@ class UploadLifecycle:
             raise NotFound(f"upload {upload_id[:100]!r} does not exist")
         return found
 
+    async def list(
+        self, tenant: str, status: UploadStatus | None, before: str | None, limit: int
+    ) -> list[Upload]:
+        """The uploads of a tenant, newest first."""
+        return await self._store.list_uploads(tenant, status, before, limit)
+
     def check_unfinished(self, upload: Upload, way: Way) -> None:
         """Raise a Problem unless this replica can add bytes to the upload with this protocol."""
         if upload.way is not way:

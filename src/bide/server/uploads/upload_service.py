@@ -46,6 +46,7 @@ class UploadService:
         self._expiry = UploadExpiry(lifecycle, store, staging, quota, orphans, config.inputs)
         # What all protocols have in common.
         self.find = lifecycle.find
+        self.list = lifecycle.list
         self.begin = lifecycle.begin
         self.remove = lifecycle.remove
         self.direct = DirectUploads(lifecycle, staging, quota, jobs)

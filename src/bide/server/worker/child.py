@@ -92,7 +92,9 @@ class HandlerRun:
         ctx, run = self.context, self.run
         value, errors = ctx.finish(value)
         result: bytes | None = to_json(value, "the result")
-        partial_errors = None if errors is None else to_json(errors, "the errors of the partial result")
+        partial_errors = None
+        if errors is not None:
+            partial_errors = ctx.hide_json(to_json(errors, "the errors of the partial result"))
         file = None
         if result is not None and len(result) > INLINE_RESULT:
             file = self._blobs.put(run.job_id, run.fence, ".result.json", result, "application/json")

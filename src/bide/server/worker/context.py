@@ -213,7 +213,7 @@ class Context:
         step = self._active[-1] if self._active else self._next_step()
         part = None
         done, total = _number(done), _number(total)
-        unit = None if unit is None else text_of(unit, 100)
+        unit = None if unit is None else self.hide(text_of(unit, 100))
         message = None if message is None else self.hide(text_of(message))
         if done is not None and total is not None and total > 0:
             part = min(max(done / total, 0.0), 1.0)
@@ -423,6 +423,8 @@ class Context:
         """
         self._check()
         raw = to_json(data, "the output")
+        if self._secrets:
+            raw = self.hide_json(raw)
         if len(raw) > CHUNK_LIMIT:
             text = f"the output has {len(raw)} bytes; the limit of one call is {CHUNK_LIMIT}. Use ctx.output for files"
             raise JobError("OUTPUT_TOO_LARGE", text, retryable=False)
@@ -447,6 +449,10 @@ class Context:
     def _log_line(self, line: dict[str, Any]) -> p.JobLogLine:
         return p.JobLogLine(self.job_id, self.fence, self._hidden_in(line) if self._secrets else line)
 
+    def hide_json(self, raw: bytes) -> bytes:
+        """The JSON without the values at secret paths of the input."""
+        return msgspec.json.encode(self._hidden_in(msgspec.json.decode(raw))) if self._secrets else raw
+
     def hide(self, text: str) -> str:
         """The text without the values at secret paths of the input."""
         for secret in self._secrets:
@@ -458,7 +464,10 @@ class Context:
             return self.hide(value)
         if isinstance(value, dict):
             return {self.hide(name): self._hidden_in(inner) for name, inner in value.items()}
-        return [self._hidden_in(inner) for inner in value] if isinstance(value, list) else value
+        if isinstance(value, list):
+            return [self._hidden_in(inner) for inner in value]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return HIDDEN if number and repr(value) in self._secrets else value
 
     def finish(self, value: Any) -> tuple[Any, list[dict[str, Any]] | None]:
         """The handler's return value, and the errors of a partial result."""

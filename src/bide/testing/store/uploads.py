@@ -288,6 +288,24 @@ class Uploads:
         assert await store.receive(UploadUpdate(upload.id, received=1)) == Missing(gone=True)
         assert await store.remove_upload("unknown") == Missing()
 
+    async def test_uploads_are_listed_by_tenant_and_status_newest_first(
+        self, harness: StoreHarness
+    ) -> None:
+        store = harness.store
+        uploads = [_upload(harness, number) for number in range(1, 6)]
+        uploads[1], uploads[3] = _whole(uploads[1]), _whole(uploads[3])
+        other = _upload(harness, 9, tenant="other")
+        for upload in (*uploads, other):
+            await store.add_upload(upload)
+        newest = [upload.id for upload in reversed(uploads)]
+        listed = await store.list_uploads("-")
+        assert [upload.id for upload in listed] == newest
+        assert [u.id for u in await store.list_uploads("-", UploadStatus.DONE)] == [newest[1], newest[3]]
+        page = await store.list_uploads("-", before=newest[1], limit=2)
+        assert [upload.id for upload in page] == newest[2:4]
+        assert await store.list_uploads("other", UploadStatus.UPLOADING) == [other]
+        assert await store.list_uploads("nobody") == []
+
     async def test_what_is_unfinished_and_what_all_take_can_be_asked(
         self, harness: StoreHarness
     ) -> None:

@@ -115,6 +115,16 @@ class CeleryEngine:
     def serves(self, queue: str) -> bool:
         return any(queue in worker.queues for worker in self._workers)
 
+    def slots(self, queue: str) -> int | None:
+        kinds = self._registry.queues.get(queue, [])
+        if kinds and all(
+            kind.is_async for kind in kinds
+        ):  # a worker does not report its limit of async jobs
+            return None
+        serving = [worker.concurrency for worker in self._workers if queue in worker.queues]
+        most = self._registry.concurrency.get(queue)
+        return sum(count if most is None else min(count, most) for count in serving)
+
     async def confirm_served(self, queue: str) -> bool:
         if not self.serves(queue) and (
             self._refreshed_at is None or time.monotonic() - self._refreshed_at > REFRESH_SOON
