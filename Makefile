@@ -6,12 +6,15 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
-.PHONY: help demo test check format bench bench-scale chaos setup constraints clean
+.PHONY: help demo screenshots test check format bench bench-scale chaos setup constraints clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: $(READY_FOR_DEMO) ## run a video pipeline as jobs, with live bars; the videos are in build/demo
+demo: $(READY_FOR_DEMO) ## run a video pipeline as jobs, with live bars, and print the address of its dashboard; the videos are in build/demo
 	@$(BIN)/bide demo --out build/demo
+
+screenshots: $(READY) ## take the pictures of the dashboard in docs/pictures from the running demo: ten minutes; needs Chromium
+	@$(BIN)/python -m tests.docs.screenshots
 
 test: $(READY) ## format, lint, types, import contracts, and every test
 	@$(if $(ARGS),$(MAKE) --no-print-directory check && $(BIN)/python -m pytest $(ARGS),scripts/test $(BIN)/python)

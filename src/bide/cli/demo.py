@@ -30,8 +30,10 @@ from bide.core.jobs.record import Status
 from bide.core.wire.http import JobStatus, WireFile
 from bide.demo.process import ServiceProcess
 from bide.demo.show import display, watch
+from bide.demo.traffic import Traffic
 
 TARGET = "bide.demo.video:app"
+KEPT_TARGET = "bide.demo.mixed:app"  # with jobs of other kinds, for the dashboard
 LENGTHS = (6, 12, 18)  # seconds of video; further jobs start with the first again
 NEEDED = ("httptools", "imageio_ffmpeg", "prometheus_client", "pydantic")
 
@@ -45,7 +47,11 @@ NEEDED = ("httptools", "imageio_ffmpeg", "prometheus_client", "pydantic")
     show_default=True,
     help="How many videos to make.",
 )
-@click.option("--keep", is_flag=True, help="Keep the service running afterwards, until Ctrl-C.")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep the service running afterwards, until Ctrl-C, and send it more jobs to look at in the dashboard.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -77,15 +83,21 @@ def demo(count: int, keep: bool, port: int, out: Path | None, as_json: bool) -> 
         _folder_for(out) as place,
         tempfile.TemporaryDirectory(prefix="bide-demo-data-") as folder,
     ):
-        service = ServiceProcess(TARGET, Path(folder), port)
+        target = KEPT_TARGET if keep else TARGET
+        service = ServiceProcess(target, Path(folder), port)
         try:
             with service, Client(service.url) as client:
-                _say(f"The service of this demo runs at {service.url} (`bide serve {TARGET}`).")
+                _say(
+                    f"The service of this demo runs at {service.url} (`bide serve {target}`). "
+                    "Open this address in a browser to see its dashboard."
+                )
                 run = Run(client, place)
                 good = run.videos(count)
                 run.print_json() if as_json else run.print()
                 if keep:
                     _keep(service, run)
+                elif not as_json:
+                    click.echo("To look around in the dashboard, run `bide demo --keep`.")
         except Exception:
             _show_log(service)
             raise
@@ -285,11 +297,17 @@ def _size(size: int) -> str:
 
 
 def _keep(service: ServiceProcess, run: Run) -> None:
-    """Keep the service running, and print commands to try."""
+    """Keep the service running with jobs of several kinds, and print commands to try."""
     url, job_id = service.url, next(iter(run.names))
+    traffic = Traffic(run.client)
+    traffic.begin(
+        [one.path for files in run.files.values() for one in files if one.file.name == "video.mp4"]
+    )
     _say(
         f"""
-The service runs until Ctrl-C. In another terminal:
+The dashboard is at {url}/. It shows jobs of several kinds; some of them fail. The service runs until Ctrl-C.
+
+In another terminal:
 
   curl {url}/jobs
   curl {url}/jobs/{job_id}
@@ -297,12 +315,13 @@ The service runs until Ctrl-C. In another terminal:
   curl -i {url}/jobs -H 'Content-Type: application/json' -d '{{"kind": "video", "input": {{"seconds": 3}}}}'
   bide submit video --input '{{"seconds": 3}}' --wait --url {url}
 
-and in a browser {url}/docs"""
+The HTTP interface is described at {url}/docs"""
     )
     sys.stdout.flush()
     try:
         while service.alive:
             time.sleep(0.2)
+            traffic.tick()
     except KeyboardInterrupt:
         _say("")
         return
