@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,24 @@ HOSTILE = (
 WAIT = 20_000
 
 
+# Adds up how far elements have moved that the user did not move: https://web.dev/articles/cls
+SHIFTS = """
+window.shifts = 0;
+const add = (list) => list.getEntries().forEach((entry) => {
+  if (!entry.hadRecentInput) window.shifts += entry.value;
+});
+new PerformanceObserver(add).observe({ type: "layout-shift" });
+"""
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    process = ServiceProcess(tmp_path_factory.mktemp("service"), "tests.apps.dashboard:app", workers=4)
+    process = ServiceProcess(
+        tmp_path_factory.mktemp("service"),
+        "tests.apps.dashboard:app",
+        workers=4,
+        options=["--webhooks-allow-private"],
+    )
     process.start()
     yield process
     process.stop()
@@ -43,6 +60,7 @@ def page(browser: Any, service: ServiceProcess) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1400, "height": 900}, timezone_id="Europe/Berlin")
     page = context.new_page()
     page.set_default_timeout(WAIT)
+    page.add_init_script(SHIFTS)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
@@ -85,10 +103,19 @@ def test_a_running_job_moves_and_ends_while_it_is_watched(
     row = page.wait_for_selector(f'.running a[href="#/jobs/{job}"]')
     page.wait_for_function("() => document.querySelector('.connection').textContent.startsWith('Live')")
     page.wait_for_selector(f'.running a[href="#/jobs/{job}"] [aria-valuenow="60"]')
+    page.wait_for_selector("table.queues td.wait:text-is('under 1 s')")
+    page.evaluate("window.shifts = 0")
+    other = submit(service, "until_there", {"path": str(go)})  # waits: the queue has one slot
+    page.wait_for_selector("table.queues tr:has-text('batch') td:nth-child(2):has-text('1')")
+    assert page.evaluate("window.shifts") < 0.01
+    service.ask("POST", f"/jobs/{other}/cancel")
     row.click()
     page.wait_for_selector(".badge.s-PROCESSING")
+    page.wait_for_selector(".timeline li")
+    page.evaluate("window.shifts = 0")
     go.touch()
     page.wait_for_selector(".badge.s-DONE")
+    assert page.evaluate("window.shifts") < 0.05
     assert page.inner_text("h1") == "film.mov"
     assert page.inner_text("#announcer") == "The job is Done"
     assert "there" in page.inner_text("section:has(h2:text-is('Result'))")
@@ -164,6 +191,46 @@ def test_a_running_job_is_cancelled(page: Any, service: ServiceProcess, tmp_path
     page.wait_for_selector(".badge.s-CANCELLED")
 
 
+def test_actions_apply_to_the_selected_jobs(page: Any, service: ServiceProcess) -> None:
+    labels = {"batch": "some"}
+    jobs = [submit(service, "ocr", {"document": "a", "fail": "NO"}, labels=labels) for _ in range(4)]
+    for job in jobs:
+        assert ended(service, job)["status"] == "ERROR"
+    page.set_viewport_size({"width": 1400, "height": 420})  # the list scrolls
+    show(page, service, "#/jobs?label=batch:some")
+    page.click(f'tr[data-id="{jobs[3]}"] input')
+    assert "1 job selected" in page.inner_text(".bulk")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert "2 jobs selected" in page.inner_text(".bulk")
+    page.keyboard.press("j")
+    page.keyboard.press("Shift+X")
+    assert "3 jobs selected" in page.inner_text(".bulk")
+    page.keyboard.press("x")  # the third one, again
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".bulk", state="hidden")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("Shift+X")
+    assert page.is_disabled(".bulk button:has-text('Cancel')")
+    assert "unfinished" in page.get_attribute(".bulk button:has-text('Cancel')", "title")
+    page.evaluate("scrollTo(0, 40)")
+    before = page.evaluate("scrollY")
+    assert before == 40
+    page.click(".bulk button:has-text('Retry')")
+    page.wait_for_selector("dialog >> text=Retry 2 jobs?")
+    page.click("dialog button:has-text('Retry 2 jobs')")
+    page.wait_for_selector(".toast a:has-text('Show progress')")
+    page.wait_for_selector(".bulk", state="hidden")
+    assert "label=batch" in page.url and page.evaluate("scrollY") == before
+    assert page.evaluate("document.activeElement.dataset.id") == jobs[0]
+    runs = [len(service.ask("GET", f"/jobs/{job}?include=attempts")["attempts"]) for job in jobs]
+    assert runs[2:] == [3, 3]  # the others, which were not selected
+    until(lambda: all(service.ask("GET", f"/jobs/{job}")["status"] == "ERROR" for job in jobs))
+    again = [len(service.ask("GET", f"/jobs/{job}?include=attempts")["attempts"]) for job in jobs]
+    assert again == [6, 6, 3, 3]
+
+
 def test_actions_apply_to_all_that_match(page: Any, service: ServiceProcess) -> None:
     labels = {"batch": "bulk"}
     jobs = [submit(service, "ocr", {"document": "a", "fail": "NO"}, labels=labels) for _ in range(3)]
@@ -171,6 +238,14 @@ def test_actions_apply_to_all_that_match(page: Any, service: ServiceProcess) -> 
         assert ended(service, job)["status"] == "ERROR"
     show(page, service, "#/jobs?label=batch:bulk&status=DONE&status=ERROR")
     page.wait_for_selector(f'tr[data-id="{jobs[0]}"]')
+    page.click("input[aria-label='Select this page']")
+    assert "3 jobs selected" in page.inner_text(".bulk")
+    page.click(".bulk button:has-text('Select all that match')")
+    page.wait_for_selector(".bulk >> text=All 3 that match")
+    page.click(".bulk button:has-text('select only these 3')")
+    page.wait_for_selector(".bulk >> text=3 jobs selected")
+    page.click(".bulk button:has-text('Select all that match')")
+    assert page.is_disabled(".bulk button:has-text('Priority')")
     page.click(".bulk button:has-text('Delete')")
     page.wait_for_selector("dialog >> text=Delete 3 jobs?")
     assert page.is_disabled("dialog button:has-text('Delete 3 jobs')")
@@ -180,6 +255,19 @@ def test_actions_apply_to_all_that_match(page: Any, service: ServiceProcess) -> 
     page.wait_for_selector("text=No job matches")
     assert "label=batch" in page.url  # the filter stays
     assert service.ask("GET", "/jobs?label=batch:bulk")["jobs"] == []
+
+
+def test_waiting_jobs_get_another_priority(page: Any, service: ServiceProcess) -> None:
+    service.ask("POST", "/queues/gpu/pause")
+    job = submit(service, "render", {"scene": "a"}, labels={"batch": "later"})
+    show(page, service, "#/jobs?label=batch:later")
+    page.click(f'tr[data-id="{job}"] input')
+    page.click(".bulk button:has-text('Priority')")
+    page.fill("#typed", "7")
+    page.press("#typed", "Enter")
+    page.wait_for_selector(".toast a:has-text('Show progress')")
+    until(lambda: service.ask("GET", f"/jobs/{job}")["priority"] == 7)
+    service.ask("POST", "/queues/gpu/resume")
 
 
 def test_a_queue_is_paused_and_resumed(page: Any, service: ServiceProcess) -> None:
@@ -217,6 +305,126 @@ def test_a_dropped_file_becomes_a_job(page: Any, service: ServiceProcess, tmp_pa
     page.click("button:has-text('Submit job')")
     page.wait_for_selector(".badge.s-DONE")
     assert "300000" in page.inner_text("section:has(h2:text-is('Result'))")
+
+
+def test_uploads_are_shown_and_deleted(page: Any, service: ServiceProcess) -> None:
+    tus = {"Tus-Resumable": "1.0.0", "Upload-Length": "1000", "Upload-Metadata": "filename ZmlsbS5tb3Y="}
+    begun = page.request.post(f"{service.url}/files", headers=tus)
+    assert begun.status == 201
+    page.request.post(f"{service.url}/uploads?name=notes.txt", data="hello")
+    show(page, service, "#/uploads")
+    row = "section:has(h2:text-is('Under way')) tr:has-text('film.mov')"
+    page.wait_for_selector(row)
+    assert "0 B of 1.0 KB" in page.inner_text(row).replace("\u202f", " ")
+    assert page.inner_text("nav a[data-page=uploads] .note") in ("", "1")
+    page.click(f"{row} button")
+    page.click("dialog button:has-text('Delete')")
+    page.wait_for_selector(row, state="detached")
+    assert "5 B" in page.inner_text("tr:has-text('notes.txt')").replace("\u202f", " ")
+    place = begun.headers["location"].replace("/files", "/uploads")
+    assert page.request.get(service.url + place).status == 410
+
+
+def test_a_job_leads_to_its_parent_and_children(page: Any, service: ServiceProcess) -> None:
+    job = submit(service, "album", {"scenes": ["a", "b"]}, labels={"name": "summer"})
+    children = [child["jobId"] for child in ended(service, job)["children"]]
+    show(page, service, f"#/jobs/{job}")
+    page.click(f"section:has(h2:text-is('Children')) a[href='#/jobs/{children[1]}']")
+    page.click("section:has(h2:text-is('Parent and children')) a:has-text('album')")
+    page.wait_for_selector("h1 >> text=summer")
+    page.click("summary:text-is('View')")  # of a JSON file
+    page.wait_for_selector(".shown .json >> text=scenes")
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """Keeps the bodies that it receives."""
+
+    bodies: list[str] = []  # noqa: RUF012 — of all instances
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["content-length"])).decode())
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_secret_of_the_input_is_shown_nowhere(page: Any, service: ServiceProcess, hook: str) -> None:
+    """Lists, one job, log, events, output, webhooks, the page and the log of the service."""
+    types = ["status", "step", "log", "output", "deleted"]
+    service.ask("POST", "/webhooks", {"url": hook, "events": types, "kinds": ["leak"]})
+    token = "sesame-4711"
+    show(page, service, "#/jobs")
+    job = submit(service, "leak", {"token": token, "pin": 471_147}, labels={"name": "leak"})
+    assert ended(service, job)["status"] == "ERROR"
+    epoch = service.ask("GET", f"/jobs/{job}/events")["events"][0]["id"].partition("-")[0]
+    seen = {
+        path: json.dumps(service.ask("GET", path))
+        for path in (
+            f"/jobs/{job}?include=input,attempts,log",
+            f"/jobs/{job}/log?level=debug",
+            f"/jobs/{job}/events",
+            f"/jobs/{job}/stream",
+            f"/events?kind=leak&type=output&after={epoch}-0",
+            "/jobs?kind=leak",
+            f"/jobs?id={job}",
+        )
+    }
+    until(lambda: any('"ERROR"' in body for body in Hook.bodies))
+    until(lambda: any('"job.output"' in body for body in Hook.bodies))
+    seen["webhooks"] = "".join(Hook.bodies)
+    seen["list"] = page.content()
+    page.goto(f"{service.url}/#/jobs/{job}")
+    page.click("button:text-is('All')")
+    page.wait_for_selector(".output p")
+    page.wait_for_selector(".traceback .final")
+    seen["page"] = page.content()
+    said = (service.folder / "serve.log").read_text()
+    seen["service"] = said[
+        said.index(" bide.engine: job ") :
+    ]  # before it is what the handler has printed
+    for place, text in seen.items():
+        assert "sesame" not in text and "471147" not in text, place
+        assert "[secret]" in text or place in ("service", "list"), place
+    assert "hidden (secret)" in page.inner_text(".json")
+
+
+def test_a_job_shows_the_deliveries_of_webhooks(page: Any, service: ServiceProcess, hook: str) -> None:
+    created = service.ask(
+        "POST", "/webhooks", {"url": hook, "events": ["terminal"], "kinds": ["render"]}
+    )
+    job = submit(service, "render", {"scene": "a"})
+    ended(service, job)
+    show(page, service, "#/webhooks")
+    page.wait_for_selector("li:has-text('job.status') >> text=HTTP 204")
+    page.click("section:has-text('render') button:has-text('Send a test')")
+    page.wait_for_selector(".toast >> text=The endpoint has accepted the test")
+    page.goto(f"{service.url}/#/jobs/{job}")
+    page.wait_for_selector(".badge.s-DONE")
+    if page.request.get(f"{service.url}/jobs/{job}/deliveries").status != 404:
+        page.wait_for_selector(
+            "section:has(h2:text-is('Webhook deliveries')) li >> text=job.status · Done"
+        )
+    page.request.delete(f"{service.url}/webhooks/{created['id']}")
+
+
+def test_workers_show_their_jobs_and_leases(page: Any, service: ServiceProcess, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    job = submit(service, "until_there", {"path": str(go)})
+    show(page, service, "#/workers")
+    page.wait_for_selector(f"tr:has-text('Busy') a[href='#/jobs/{job}']")
+    page.wait_for_selector("table.leases >> text=Renewed in time")
+    go.touch()
+    ended(service, job)
 
 
 def test_hostile_data_is_shown_as_text(page: Any, service: ServiceProcess) -> None:
@@ -271,18 +479,20 @@ def test_no_page_has_barriers(page: Any, service: ServiceProcess) -> None:
     axe = (need_package("axe-core") / "axe.min.js").read_text()
     failed = submit(service, "ocr", {"document": "a", "fail": "bug"})
     done = submit(service, "transcode", {"source": "a"})
+    page.request.post(f"{service.url}/uploads?name=notes.txt", data="hello")
     ended(service, failed)
     ended(service, done)
     places = {  # each with what it shows when it is complete
         "#/": ".codes li",
-        "#/jobs?status=ERROR": ".bulk",
+        "#/jobs?status=ERROR": "tr[data-id]",
         "#/jobs": "tr[data-id]",
         "#/jobs?q=label.a:b": ".empty",
         f"#/jobs/{failed}": ".traceback",
         f"#/jobs/{done}": ".waterfall .span",
         "#/queues": "tbody tr",
         "#/workers": "tbody tr",
-        "#/webhooks": "main .quiet",
+        "#/uploads": "tbody tr",
+        "#/webhooks": "main .panel",
         "#/submit?kind=transcode": "form",
         "#/submit?kind=measure": ".drop",
     }
@@ -293,6 +503,9 @@ def test_no_page_has_barriers(page: Any, service: ServiceProcess) -> None:
     for place, complete in places.items():
         page.evaluate("place => { location.hash = place; }", place)
         page.wait_for_selector(complete)
+        if place == "#/jobs?status=ERROR":
+            page.click("input[aria-label='Select this page']")
+            page.wait_for_selector(".bulk")
         for theme, rules in (
             ("light", "resultTypes: ['violations']"),
             ("dark", "runOnly: ['color-contrast']"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +92,26 @@ def until_there(ctx: Context, path: str) -> str:
         time.sleep(0.02)
         ctx.progress(60, 100, unit="%", message="waiting for the file")
     return "there"
+
+
+@app.job(queue="docs")
+def album(ctx: Context, scenes: list[str]) -> dict[str, Any]:
+    """Render scenes, each as a child."""
+    results = ctx.gather(*(ctx.spawn("render", scene=scene) for scene in scenes))
+    ctx.output("album.json", json.dumps({"scenes": results}).encode(), content_type="application/json")
+    return {"scenes": results}
+
+
+@app.job(queue="docs", secret=["input.token", "input.pin"], steps={"one": 1})
+def leak(ctx: Context, token: str, pin: int) -> Partial:
+    """Show its secrets wherever it can."""
+    ctx.progress(1, 2, unit=token, message=f"with {token}")
+    ctx.log(f"the token is {token}", level="debug", pin=pin, headers={token: [pin]})
+    logging.getLogger("leak").warning("the pin is %d", pin)
+    ctx.emit({"token": token, "text": f"<{token}>", "pin": pin})
+    ctx.emit(token)
+    ctx.step("one", time.sleep, 0)
+    raise ValueError(f"{token} and {pin} are wrong")
 
 
 @app.job(queue="gpu")

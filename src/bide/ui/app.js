@@ -19,6 +19,7 @@ const PAGES = [
   ["jobs", "Jobs", "#/jobs"],
   ["queues", "Queues", "#/queues"],
   ["workers", "Workers", "#/workers"],
+  ["uploads", "Uploads", "#/uploads"],
   ["webhooks", "Webhooks", "#/webhooks"],
 ];
 const MODULES = {
@@ -27,17 +28,18 @@ const MODULES = {
   job: () => import("./job.js"),
   queues: () => import("./queues.js"),
   workers: () => import("./workers.js"),
+  uploads: () => import("./uploads.js"),
   webhooks: () => import("./webhooks.js"),
   submit: () => import("./submit.js"),
 };
 
-// --- requests
-
-async function get(path, { signal } = {}) {
-  const response = await fetch(base + path, { cache: "no-store", headers: { Accept: "application/json" }, signal });
-  if (!response.ok) throw await ProblemError.from(response);
-  return response.json();
-}
+// Every request of the dashboard is one of `client`. A failed one is not repeated: pages are read again soon, and an action
+// shows its problem. Paths begin after the path where the service is mounted.
+const request = (method, path, options) => client.json(method, base + path, { retryFor: 0, headers: { Accept: "application/json" }, ...options });
+const get = (path, options) => request("GET", path, options);
+const post = (path, json, options) => request("POST", path, { json, ...options });
+const remove = (path) => client.request("DELETE", base + path, { retryFor: 0 });
+const read = (path) => client.request("GET", base + path, { retryFor: 0 });
 
 // --- the shell
 
@@ -77,7 +79,8 @@ function buildNav() {
     onclick: () => { more.hidden = !more.hidden; moreButton.setAttribute("aria-expanded", !more.hidden); } }, icon("more"), h("span", { class: "word" }, "More"));
   nav.append(
     h("div", { class: "brand" }, h("a", { href: "#/", "aria-label": "bide: overview" }, h("img", { src: `${base}/ui/icon.svg`, alt: "", width: 22, height: 22 }), h("b", { class: "word" }, "bide")),
-      h("span", { class: "note" }, root.dataset.version)),
+      h("span", { class: "note" }, root.dataset.version),
+      h("span", { class: "quick" }, h("a", { href: "#/jobs?focus=1", "aria-label": "Search jobs" }, icon("search")), !readOnly && h("a", { href: "#/submit", "aria-label": "Submit a job" }, icon("plus")))),
     h("div", { class: "links" }, links, moreButton),
     h("div", { class: "foot" },
       readOnly && h("p", null, h("span", { class: "tag" }, "Read-only")),
@@ -102,11 +105,12 @@ live.onState(({ state, lastAt, perSecond }) => {
 async function refreshNav() {
   if (document.hidden) return;
   try {
-    const [{ queues }, { workers }] = await Promise.all([get("/queues"), get("/workers")]);
+    const [{ queues }, { workers }, { uploads, next }] = await Promise.all([get("/queues"), get("/workers"), get("/uploads?status=UPLOADING")]);
     const running = queues.reduce((sum, queue) => sum + queue.running, 0);
     setText(notes.get("jobs"), running ? `${f.count(running)} running` : "");
     setText(notes.get("queues"), queues.length || "");
     setText(notes.get("workers"), workers.length || "");
+    setText(notes.get("uploads"), uploads.length ? f.count(uploads.length, next) : "");
   } catch { /* the connection's state says it */ }
 }
 
@@ -141,7 +145,7 @@ async function open() {
   main.replaceChildren(view);
   scrollTo(0, 0);
   const context = {
-    client, live, get, params, arg, view, readOnly, base,
+    client, live, get, post, remove, read, params, arg, view, readOnly, base,
     go: (hash) => { location.hash = hash; },
     // Changes the address without opening the page again.
     setParams: (query) => {
@@ -203,7 +207,7 @@ function repeat(page, read, seconds) {
 
 const KEYS = [
   ["Search", "/"], ["Next, previous row or job", "j", "k"], ["Open", "Enter"], ["Overview, jobs, queues", "g o", "g j", "g q"],
-  ...(readOnly ? [] : [["Retry, cancel the open job", "r", "c"], ["Submit a job", "n"]]), ["All keys", "?"],
+  ...(readOnly ? [] : [["Select a row, a range", "x", "Shift+x"], ["Clear the selection", "Esc"], ["Retry, cancel the open job", "r", "c"], ["Submit a job", "n"]]), ["All keys", "?"],
 ];
 
 function showKeys() {
@@ -218,7 +222,7 @@ function showKeys() {
 let prefix = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.matches?.("input, textarea, select, [contenteditable]")) return;
+  if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
   const key = event.key;
   const jump = Date.now() - prefix < 1500 && { o: "#/", j: "#/jobs", q: "#/queues", w: "#/workers" }[key];
   prefix = 0;

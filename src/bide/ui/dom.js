@@ -73,7 +73,10 @@ const ICONS = {
   edit: "M3 13l.6-2.6 7.6-7.6 2 2-7.6 7.6z",
   moon: "M13 9.8A5.5 5.5 0 0 1 6.2 3 5.5 5.5 0 1 0 13 9.8z",
   trash: "M2.5 4.5h11M6 4V2.5h4V4M4 4.5l.6 9h6.8l.6-9",
+  up: "M3.5 10 8 5.5 12.5 10",
   right: "M6 3.5 10.5 8 6 12.5",
+  uploads: "M8 10.5V2.5M4.8 5.5 8 2.3l3.2 3.2M2.5 10v3.5h11V10",
+  priority: "M4.5 13V3.5M2 6l2.5-2.5L7 6M9 4h5M9 8h3.5M9 12h2",
   upload: "M8 10.5V2.5M4.8 5.5 8 2.3l3.2 3.2M2.5 10v3.5h11V10",
   check: "M3 8.5 6.5 12 13 4.5",
 };
@@ -171,6 +174,8 @@ export function meter(part, status = "PROCESSING") {
 export function progressText(job) {
   const { progress, status, error } = job;
   if (status === "RETRYING") return `Attempt ${job.attempt} of ${job.maxAttempts} failed${error ? ` · ${error.code}` : ""}`;
+  const ended = (job.children ?? []).filter((child) => child.status).length;
+  if (job.children?.length > ended && status === "PROCESSING") return `Waits for its children · ${f.count(ended)} of ${f.count(job.children.length)} ended`;
   if (!progress) return status === "PENDING" ? "Waiting to start" : status === "PROCESSING" ? "Running" : "";
   const { done, total, unit, message, step } = progress;
   const amount = done == null ? "" : unit === "bytes" ? `${f.size(done)}${total == null ? "" : ` of ${f.size(total)}`}`
@@ -187,7 +192,8 @@ export function remaining(job) {
   if (job.cancelRequested) return ["cancelling", `attempt ${job.attempt}`];
   if (!job.eta?.finishAt) return ["no estimate", job.attempt ? `attempt ${job.attempt}` : f.NONE];
   const { finishAt, low, high } = job.eta;
-  return [f.left((new Date(finishAt) - Date.now()) / 1000), low && high ? `${f.minute(low)} – ${f.minute(high)}` : f.minute(finishAt)];
+  const [from, to] = [f.minute(low ?? finishAt), f.minute(high ?? finishAt)];
+  return [f.left((new Date(finishAt) - Date.now()) / 1000), from === to ? from : `${from} – ${to}`];
 }
 
 // --- panels, lists, tables

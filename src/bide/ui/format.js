@@ -36,6 +36,13 @@ export function left(seconds) {
   return `${age(Math.max(1, Math.round(seconds / unit) * unit))} left`;
 }
 
+// An estimated duration, rounded to what it can promise.
+export function rough(seconds) {
+  if (seconds < 1) return `under 1${THIN}s`;
+  const unit = seconds < 10 ? 1 : seconds < 60 ? 5 : seconds < 600 ? 10 : seconds < 7200 ? 60 : 600;
+  return age(Math.max(1, Math.round(seconds / unit) * unit));
+}
+
 export function size(bytes) {
   if (bytes == null) return NONE;
   const units = ["B", "KB", "MB", "GB", "TB"];

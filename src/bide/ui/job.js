@@ -7,6 +7,7 @@ const LINES = 2000; // of the log that the page keeps
 const LONG = 4096; // characters of a line that are shown
 const CHUNKS = 500; // of the output
 const IMAGES = /^image\/(png|jpeg|gif|webp)$/;
+const DELIVERED = { delivered: "DONE", pending: "RETRYING", failed: "ERROR" };
 const LEVELS = ["debug", "info", "warning", "error", "critical"];
 
 export function show(page) {
@@ -44,9 +45,10 @@ export function show(page) {
   const details = panel("Details");
   const attempts = panel("Attempts");
   const files = panel("Files");
-  const children = panel("Children");
-  main.append(summary, h("div", { class: "job-columns" }, h("div", null, error, steps, log, output, h("div", { class: "columns one-one" }, input, result)), h("div", null, details, attempts, files, children)));
-  for (const one of [steps, output, files, children, attempts]) one.hidden = true;
+  const family = panel("Children");
+  const deliveries = panel("Webhook deliveries");
+  main.append(summary, h("div", { class: "job-columns" }, h("div", null, error, steps, log, output, h("div", { class: "columns one-one" }, input, result)), h("div", null, details, attempts, files, family, deliveries)));
+  for (const one of [steps, output, files, family, deliveries, attempts]) one.hidden = true;
   main.hidden = true;
 
   // --- actions
@@ -111,13 +113,13 @@ export function show(page) {
     big.hidden = !big.textContent;
     setText(doing, ended ? endText() : progressText(job));
     const [left, range] = remaining(job);
-    ends.replaceChildren(...(ended ? [h("span", { class: "faint" }, `${job.attempt} of ${job.maxAttempts} attempts`)] : job.status === "PENDING" ? [] : [h("b", null, left), " ", h("span", { class: "faint" }, job.eta ? `between ${range}` : range)]));
+    ends.replaceChildren(...(ended ? [h("span", { class: "faint" }, `${job.attempt} of ${job.maxAttempts} attempts`)] : job.status === "PENDING" ? [] : [h("b", null, left), " ", h("span", { class: "faint" }, job.eta ? `done at ${range.includes("–") ? `${range.replace("–", "to")}` : range}` : range)]));
     progress.show(job.status, ended && value == null ? (job.status === "PARTIAL_SUCCESS" ? 100 : 0) : value, `${f.percent(value, job.status === "DONE")}${ended ? "" : `, ${left}`}`);
     progress.classList.add("thick");
     drawDetails();
     drawAttempts();
     drawFiles();
-    drawChildren();
+    drawFamily();
     drawResult();
     drawError();
     drawSteps();
@@ -137,7 +139,7 @@ export function show(page) {
       job.runAt && ["Start at", at(job.runAt, f.local(job.runAt))], waited != null && ["Waited", f.duration(waited)],
       job.startedAt && job.finishedAt && ["Run time", f.duration(f.seconds(job.startedAt, job.finishedAt))], job.finishedAt && ["Finished", [ago(job.finishedAt), " ", h("span", { class: "faint" }, at(job.finishedAt))]],
       job.deadline && ["Deadline", at(job.deadline, f.local(job.deadline))], job.expiresAt && ["Expires", at(job.expiresAt, `in ${f.age(Math.max(0, (new Date(job.expiresAt) - Date.now()) / 1000))}`)],
-      job.overdue && ["Overdue", "runs longer than three times the 99th percentile"], job.traceId && ["Trace", h("code", null, job.traceId)],
+      job.overdue && ["Overdue", "runs longer than three times the 99th percentile"], job.traceId && ["Trace", [h("code", { title: job.traceId }, f.shortId(job.traceId)), " ", copyButton(job.traceId, "Copy the trace id")]],
       Object.keys(job.labels ?? {}).length && ["Labels", h("span", { class: "labels" }, Object.entries(job.labels).map(([key, value]) => h("a", { class: "label", href: `#/jobs?${new URLSearchParams({ label: `${key}:${value}` })}` }, name(key), h("b", null, name(value)))))]];
     const text = JSON.stringify([job.status, job.attempt, job.startedAt, job.finishedAt, job.labels, latest?.worker, waited]);
     if (details.shown === text) return;
@@ -151,10 +153,11 @@ export function show(page) {
     setText(attempts.noteElement, `${job.attempt} of ${job.maxAttempts}`);
     attempts.list ??= attempts.body.appendChild(h("ul", { class: "rows" }));
     keyed(attempts.list, all.slice(0, 20), (one) => `${one.fence} ${one.outcome}`, (one) => {
-      const status = one.outcome === "PARKED" ? "PENDING" : one.outcome ?? "PROCESSING";
+      const parked = one.outcome === "PARKED";
+      const status = parked ? "PENDING" : one.outcome ?? "PROCESSING";
       const mark = status === "RETRYING" ? "ERROR" : status;
-      return h("li", null, statusIcon(mark), h("span", null, h("b", null, `#${one.attempt}`), " ", one.error ? h("code", null, name(one.error.code)) : f.word(mark)),
-        h("span", { class: "note" }, one.worker ? [name(one.worker), " · "] : "", one.endedAt ? f.duration(f.seconds(one.startedAt, one.endedAt)) : ["since ", at(one.startedAt)]));
+      return h("li", null, statusIcon(mark), h("span", null, h("b", null, `#${one.attempt}`), " ", one.error ? h("code", null, name(one.error.code)) : parked ? "Parked for its children" : f.word(mark)),
+        h("span", { class: "note line" }, one.worker ? [name(one.worker), " · "] : "", one.endedAt ? f.duration(f.seconds(one.startedAt, one.endedAt)) : ["since ", at(one.startedAt)]));
     });
   }
 
@@ -166,18 +169,85 @@ export function show(page) {
       const url = `${page.base}${path}/files/${encodeURIComponent(file.name)}`;
       return h("div", null, h("ul", { class: "rows" }, h("li", null, icon("file"), h("span", null, name(file.name), h("br"), h("span", { class: "faint" }, f.size(file.size), " · ", name(file.contentType))),
         h("span", { class: "note" }, linkButton("Download", url, { icon: "download", kind: "small", download: "", "aria-label": `Download ${cut(file.name, 100)}` })))),
+        /^application\/(json|[\w.-]+\+json)$/.test(file.contentType) && file.size < 1e6 && shownJson(file),
         IMAGES.test(file.contentType) && file.size < 5e6 && h("img", { class: "preview", src: url, alt: `Output file ${cut(file.name, 100)}`, loading: "lazy" }));
     });
   }
 
-  function drawChildren() {
-    const all = job.children ?? [];
-    children.hidden = !all.length;
-    setText(children.noteElement, f.count(all.length));
-    children.list ??= children.body.appendChild(h("ul", { class: "rows" }));
-    keyed(children.list, all.slice(0, 50), (child) => `${child.jobId} ${child.status}`, (child) => h("li", null, child.status ? statusIcon(child.status) : statusIcon("PROCESSING"),
-      h("a", { href: `#/jobs/${child.jobId}` }, name(child.kind)), h("span", { class: "note" }, child.status ? f.word(child.status) : "not ended", " · ", h("code", null, f.shortId(child.jobId)))));
+  // Reads the file when it is opened, and shows it as text.
+  function shownJson(file) {
+    const box = h("details", { class: "shown", ontoggle: async () => {
+      if (!box.open || box.childElementCount > 1) return;
+      try {
+        const text = await (await page.read(`${path}/files/${encodeURIComponent(file.name)}`)).text();
+        box.append(json(JSON.parse(text)));
+      } catch (problem) {
+        box.append(h("p", { class: "quiet" }, `The file cannot be shown: ${problem.message}`));
+      }
+    } }, h("summary", null, "View"));
+    return box;
   }
+
+  const known = new Map(); // the parent and children, by id
+  async function readFamily() {
+    const parent = parentId();
+    const wanted = [...(parent ? [parent] : []), ...(job.children ?? []).slice(0, 50).map((child) => child.jobId)].filter((one) => !f.TERMINAL.has(known.get(one)?.status));
+    if (!wanted.length) return;
+    const { jobs } = await get(`/jobs?${wanted.map((one) => `id=${one}`).join("&")}`);
+    for (const one of jobs) known.set(one.jobId, one);
+    drawFamily();
+  }
+  const parentId = () => job.links.parent?.split("/").at(-1);
+
+  function drawFamily() {
+    const all = (job.children ?? []).slice(0, 50).map((child) => ({ ...child, ...known.get(child.jobId) }));
+    const parent = parentId();
+    family.hidden = !all.length && !parent;
+    if (family.hidden) return;
+    setText(family.heading, parent ? "Parent and children" : "Children");
+    setText(family.noteElement, all.length ? f.count(job.children.length) : "");
+    family.list ??= family.body.appendChild(h("ul", { class: "rows" }));
+    const rows = [...(parent ? [{ jobId: parent, kind: "parent", ...known.get(parent), isParent: true }] : []), ...all];
+    keyed(family.list, rows, (one) => `${one.jobId} ${one.status} ${one.createdAt != null}`, (one) => {
+      const title = one.labels?.name ? [name(one.kind), h("span", { class: "faint" }, " · ", name(one.labels.name))] : name(one.kind);
+      return Object.assign(h("li", null, one.isParent && icon("up"), statusIcon(one.status ?? "PROCESSING"), h("a", { href: `#/jobs/${one.jobId}` }, one.isParent && h("span", { class: "sr" }, "Parent: "), title, h("span", { class: "sr" }, `, ${one.status ? f.word(one.status) : "not ended"}`)), h("span", { class: "note" })));
+    }, (row, one) => {
+      const took = one.startedAt && one.finishedAt && f.duration(f.seconds(one.startedAt, one.finishedAt));
+      setText(row.lastChild, one.progress?.percent != null && !f.TERMINAL.has(one.status) ? f.percent(one.progress.percent) : took || (one.status ? f.word(one.status) : f.shortId(one.jobId)));
+    });
+  }
+
+  // --- deliveries of webhooks
+
+  let hasDeliveries = true; // false: the service has no list of them
+  async function readDeliveries() {
+    if (!hasDeliveries) return;
+    let found;
+    try {
+      found = await get(`${path}/deliveries?limit=10`);
+    } catch (problem) {
+      if (problem.status !== 404) throw problem;
+      hasDeliveries = false;
+      return;
+    }
+    deliveries.hidden = !found.deliveries.length;
+    setText(deliveries.noteElement, found.deliveries.length ? f.count(found.deliveries.length, found.next) : "");
+    deliveries.list ??= deliveries.body.appendChild(h("ul", { class: "rows" }));
+    deliveries.list.replaceChildren(...found.deliveries.map((one) => {
+      const last = one.attempts.at(-1);
+      const outcome = !last ? "waits" : `${last.error ?? last.status} in ${f.duration(last.seconds)}`;
+      const again = one.nextAttemptAt ? `, again in ${f.age(Math.max(0, (new Date(one.nextAttemptAt) - Date.now()) / 1000))}` : "";
+      return h("li", null, statusIcon(DELIVERED[one.status] ?? "PENDING"), h("span", { class: "sr" }, one.status), h("span", { title: cut(one.url, 300) }, name(one.type), statusOf(one.body)), h("span", { class: "note" }, name(outcome), again));
+    }));
+  }
+  const statusOf = (body) => {
+    try {
+      const { status } = JSON.parse(body).data.job;
+      return status in f.WORDS ? ` · ${f.word(status)}` : "";
+    } catch {
+      return "";
+    }
+  };
 
   function drawResult() {
     const text = `${job.status} ${JSON.stringify(job.result)?.length}`;
@@ -199,17 +269,22 @@ export function show(page) {
 
   let traceback = null;
   function drawError() {
-    const failed = job.error && job.status !== "DONE";
+    const failed = job.error && job.status !== "DONE" && job.status !== "PENDING";
     error.hidden = !failed;
     if (!failed) return;
     const key = `${job.status} ${job.error.code} ${job.error.attempt} ${traceback?.length}`;
     if (error.shown === key) return;
     error.shown = key;
-    const { code, message, failedStep, attempt, retryable } = job.error;
+    const { code, message, failedStep, attempt, retryable, errors } = job.error;
+    error.className = `panel error-panel s-${job.status === "PARTIAL_SUCCESS" ? job.status : "ERROR"}`;
     error.replaceChildren(h("div", { class: "what-failed" }, statusIcon(job.status === "PARTIAL_SUCCESS" ? "PARTIAL_SUCCESS" : "ERROR"),
       h("p", null, h("span", { class: "code-name" }, name(code)), h("span", { class: "muted" }, failedStep ? [" in ", name(failedStep), ","] : "", attempt ? ` attempt ${attempt}` : "")),
       h("p", { class: "message" }, name(cut(message, 4000))),
       h("p", { class: "also" }, h("span", null, retryable ? "Retryable" : "Not retryable"), h("a", { href: `#/jobs?${new URLSearchParams({ code })}` }, "Others with this code"))));
+    if (errors?.length) {
+      error.append(h("ul", { class: "rows" }, errors.slice(0, 20).map((one) => h("li", null, h("span", null, h("code", { class: "code-name" }, name(one.code ?? "")), " ", name(cut(one.message ?? "", 1000)))))),
+        errors.length > 20 && h("p", { class: "quiet" }, `and ${errors.length - 20} more`) || "");
+    }
     if (traceback) error.append(drawTraceback(traceback));
   }
 
@@ -227,13 +302,14 @@ export function show(page) {
     }
     let shown = seen;
     if (seen.length > 8) shown = [...seen.slice(0, 3), { hidden: seen.length - 7, at: seen[3].at }, ...seen.slice(-4)];
+    const expected = job.status === "PROCESSING" && job.eta?.finishAt;
     states.replaceChildren(...shown.map((one, index) => {
       const following = shown[index + 1];
-      const took = following ? f.duration(f.seconds(one.at, following.at)) : !f.TERMINAL.has(one.status) ? "" : "";
+      const took = following ? f.duration(f.seconds(one.at, following.at)) : expected ? f.age(f.since(one.at)) : "";
       if (one.hidden) return h("li", null, h("span", { class: "mark" }, "…", h("span", { class: "stretch" }), h("span", { class: "took" }, took)), h("b", null, `${one.hidden} more`), h("span", { class: "faint" }, "states"));
       return h("li", null, h("span", { class: "mark" }, statusIcon(one.status), h("span", { class: "stretch" }), h("span", { class: "took" }, took)), h("b", null, f.word(one.status)),
         h("span", { class: "faint" }, at(one.at), one.status === "PROCESSING" ? ` · attempt ${one.attempt}` : ""));
-    }));
+    }), ...(expected ? [h("li", { class: "expected" }, h("span", { class: "mark" }, statusIcon("PENDING")), h("b", null, "Done"), h("span", { class: "faint" }, "expected ", at(expected)))] : []));
   }
 
   function drawSteps() {
@@ -262,45 +338,73 @@ export function show(page) {
     const tries = (job.attempts ?? []).filter((one) => one.startedAt);
     const now = Date.now();
     const ended = f.TERMINAL.has(job.status);
-    const start = tries.length ? new Date(tries[0].startedAt).getTime() : Math.min(...[...spans.values()].flat().map((span) => span.from), now);
-    const end = Math.max(start + 1, ended && job.finishedAt ? new Date(job.finishedAt).getTime() : now);
-    const place = (time) => (100 * (Math.max(start, Math.min(end, time)) - start)) / (end - start);
     const weights = kind?.steps ?? {};
+    const start = tries.length ? new Date(tries[0].startedAt).getTime() : Math.min(...[...spans.values()].flat().map((span) => span.from), now);
+    const measured = Math.max(start + 1, ended && job.finishedAt ? new Date(job.finishedAt).getTime() : now);
+    const predicted = predict(spans, weights, measured);
+    const end = Math.max(measured, ...[...predicted.values()].map(([, to]) => to));
+    const place = (time) => (100 * (Math.max(start, Math.min(end, time)) - start)) / (end - start);
+    const put = (element, from, to) => { element.style.left = `${place(from)}%`; element.style.width = `${place(to) - place(from)}%`; return element; };
     const finished = [...spans.values()].filter((list) => list.at(-1)?.status === "DONE").length;
+    const waits = [...spans.values()].some((list) => list.length > 1);
     setText(steps.noteElement, `${finished} of ${spans.size} done`);
-    const grid = h("div", { class: "waterfall" }, h("div", { class: "cell head" }, "Step"), h("div", { class: "cell head weight" }, "Weight"));
+    steps.asideElement.replaceChildren(...(waits ? [h("span", { class: "legend" }, h("i", { class: "dots" }), "waiting to retry")] : []), ...(predicted.size ? [h("span", { class: "legend" }, h("i", { class: "outline" }), "predicted")] : []));
+    const grid = h("div", { class: "waterfall" }, h("div", { class: "cell head" }, "Step"), h("div", { class: "cell head weight" }, Object.keys(weights).length ? "Weight" : ""));
     const bands = h("div", { class: "cell lane head" });
     const single = tries.length > 12;
     for (const one of single ? [] : tries) {
-      const from = place(new Date(one.startedAt).getTime());
-      const width = Math.max(0.5, place(one.endedAt ? new Date(one.endedAt).getTime() : end) - from);
-      const band = h("span", { class: "band", title: `Attempt ${one.attempt}` }, width > 18 ? `Attempt ${one.attempt}` : width > 7 ? `#${one.attempt}` : "");
-      band.style.left = `${from}%`;
-      band.style.width = `${width}%`;
-      bands.append(band);
+      const from = new Date(one.startedAt).getTime();
+      const to = one.endedAt ? new Date(one.endedAt).getTime() : measured;
+      const width = place(to) - place(from);
+      bands.append(put(h("span", { class: "band", title: `Attempt ${one.attempt}` }, width > 18 ? `Attempt ${one.attempt}` : width > 7 ? `#${one.attempt}` : ""), from, to));
     }
     grid.append(bands);
+    const ticks = ticksOf((end - start) / 1000);
     for (const [step, list] of [...spans].slice(0, 100)) {
       const last = list.at(-1);
-      const lane = h("div", { class: "lane" });
-      for (const span of list) {
-        const element = h("span", { class: `span f-${span.status}`, title: `${f.word(span.status)}, ${f.duration(((span.to ?? end) - span.from) / 1000)}` });
-        element.style.left = `${place(span.from)}%`;
-        element.style.width = `${place(span.to ?? end) - place(span.from)}%`;
-        lane.append(element);
-      }
-      if (last) {
-        const right = place(last.to ?? end);
-        // Behind the bar, before it, or if there is no room, in it.
-        const where = right <= 82 ? "" : place(last.from) > 18 ? "before" : "inside";
-        const time = h("span", { class: `time ${where}` }, f.duration(((last.to ?? end) - last.from) / 1000));
-        time.style.left = `${where ? place(last.from) : right}%`;
-        lane.append(time);
+      const lane = h("div", { class: "lane" }, [0, ...ticks, (end - start) / 1000].map((tick) => put(h("i", { class: "tick" }), start + tick * 1000, start + tick * 1000)));
+      const label = (text, where, at) => { const time = h("span", { class: `time ${where}` }, text); time.style.left = `${at}%`; lane.append(time); };
+      const ahead = predicted.get(step);
+      list.forEach((span, index) => {
+        const to = span.to ?? measured;
+        const text = f.duration((to - span.from) / 1000);
+        lane.append(put(h("span", { class: `span f-${span.status}`, title: `${f.word(span.status)}, ${text}` }), span.from, to));
+        if (list[index + 1]) lane.append(put(h("span", { class: "pause", title: "waiting to retry" }), to, list[index + 1].from));
+        // In the bar, behind it, or before it.
+        if (place(to) - place(span.from) > 15) label(text, "inside", place(span.from));
+        else if (index === list.length - 1 && place(ahead ? ahead[1] : to) <= 85) label(text, "", place(ahead ? ahead[1] : to));
+        else if (list.length === 1 && place(span.from) > 15) label(text, "before", place(span.from));
+      });
+      if (ahead) {
+        lane.append(put(h("span", { class: `ahead s-${last ? "PROCESSING" : "PENDING"}`, title: "predicted" }), ...ahead));
+        if (!last) label(`≈\u202f${f.rough((ahead[1] - ahead[0]) / 1000)}`, place(ahead[0]) > 15 ? "before" : "", place(ahead[0]) > 15 ? place(ahead[0]) : place(ahead[1]));
       }
       grid.append(h("div", { class: "cell" }, statusIcon(last?.status ?? "PENDING"), name(step), h("span", { class: "sr" }, f.word(last?.status ?? "PENDING"))), h("div", { class: "cell weight" }, weights[step] == null ? "" : String(weights[step])), lane);
     }
-    grid.append(h("div", { class: "scale" }, h("span", null, f.clock(start)), h("span", null, f.duration((end - start) / 2000)), h("span", null, f.duration((end - start) / 1000))));
+    const whole = (end - start) / 1000;
+    const scale = h("div", { class: "scale" }, h("span", null, f.clock(start)), ticks.filter((tick) => tick / whole < 0.82).map((tick) => { const label = h("span", { class: "at" }, f.duration(tick).replace(/ 00\u202f[sm]$/, "")); label.style.left = `${(100 * tick) / whole}%`; return label; }), h("span", { class: "last" }, f.duration(whole)));
+    grid.append(scale);
     steps.body.replaceChildren(grid);
+  }
+
+  // When the unfinished steps will run, by the estimated end of the job and their weights: [from, to] by step.
+  function predict(spans, weights, now) {
+    const found = new Map();
+    const finish = job.status === "PROCESSING" && job.eta?.finishAt ? new Date(job.eta.finishAt).getTime() : 0;
+    const sum = Object.values(weights).reduce((all, one) => all + one, 0);
+    if (finish <= now || !sum) return found;
+    const isDone = (step) => spans.get(step)?.at(-1)?.status === "DONE";
+    const behind = Object.entries(weights).reduce((all, [step, weight]) => all + (isDone(step) ? weight : 0), 0);
+    const current = Math.max(0, ((job.progress?.percent ?? 0) / 100) * sum - behind);
+    const rest = Object.entries(weights).filter(([step]) => !isDone(step)).map(([step, weight]) => [step, spans.get(step)?.at(-1)?.status === "PROCESSING" ? Math.max(0, weight - current) : weight]);
+    const left = rest.reduce((all, [, weight]) => all + weight, 0);
+    let from = now;
+    for (const [step, weight] of left ? rest : []) {
+      const to = from + ((finish - now) * weight) / left;
+      if (to > from) found.set(step, [from, to]);
+      from = to;
+    }
+    return found;
   }
 
   async function readEvents() {
@@ -338,8 +442,8 @@ export function show(page) {
   function drawLine(line) {
     const { level: _, at: when, attempt, message, ...fields } = line;
     const extra = Object.entries(fields).filter(([, value]) => value != null).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
-    const text = `${message ?? ""}${extra ? `  ${extra}` : ""}`.trimEnd();
-    const body = h("bdi", { class: "message" }, text.slice(0, 2000), text.length > 2000 ? text.slice(2000, LONG) : "");
+    const text = `${message ?? ""}`.trimEnd();
+    const body = h("bdi", { class: "message" }, text.slice(0, 2000), text.length > 2000 ? text.slice(2000, LONG) : "", extra && h("span", { class: "fields" }, `  ${cut(extra, LONG)}`));
     if (text.length > LONG) body.append("… ", h("button", { type: "button", onclick: (event) => { event.target.remove(); body.append(document.createTextNode(text.slice(LONG))); } }, `Show all ${f.count(text.length)} characters`));
     return h("p", { class: LEVELS[rank(line)] }, at(when, f.clock(when, true)), h("span", { class: "level" }, wordOf(line)), h("span", { class: "attempt" }, `#${attempt}`), body);
   }
@@ -403,7 +507,7 @@ export function show(page) {
     if (!kind) kind = (await get("/kinds").catch(() => ({ kinds: [] }))).kinds.find((one) => one.kind === job.kind) ?? {};
     draw();
     drawInput();
-    await Promise.all([readEvents(), readLog(), readOutput()]);
+    await Promise.all([readEvents(), readLog(), readOutput(), readFamily(), readDeliveries()]);
   }
 
   const stop = live.follow(id);
@@ -457,4 +561,12 @@ function drawTraceback(text) {
   });
   flush();
   return pre;
+}
+
+// At most four round times within this many seconds.
+function ticksOf(seconds) {
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400].find((one) => seconds / one < 5) ?? seconds / 4;
+  const found = [];
+  for (let tick = step; tick < seconds * 0.999; tick += step) found.push(tick);
+  return found;
 }

@@ -1,7 +1,7 @@
 // The list: search and filters are in the URL, rows update in place, pages follow a cursor.
 
 import { ago, announce, bar, button, cut, empty, h, icon, keyed, linkButton, name, progressText, select, setText, statusWord } from "./dom.js";
-import { bulkButtons } from "./bulk.js";
+import { bulkBar } from "./bulk.js";
 import * as f from "./format.js";
 
 const LIMIT = 50;
@@ -22,6 +22,8 @@ export function show(page) {
   let queues = [];
   let codes = {};
   let counted = null; // the filter whose matches were counted, when, and the count
+  const selected = new Map(); // jobs by id; they may be on other pages
+  let lastSelected = null; // the id at which a range begins
 
   // --- head, search, filters
 
@@ -38,6 +40,7 @@ export function show(page) {
     h("div", { class: "search-place" }, box, list), wrong, filters);
 
   const change = (edit) => {
+    bulk?.clear();
     edit(params);
     params.delete("cursor");
     cursors = [];
@@ -126,28 +129,61 @@ export function show(page) {
   // --- rows
 
   const body = h("tbody");
+  const whole = h("input", { type: "checkbox", "aria-label": "Select this page", onchange: () => { for (const job of jobs) choose(job, whole.checked); drawSelection(); } });
   const table = h("table", { class: "jobs-table" }, h("caption", { class: "sr" }, "Jobs"), h("thead", null, h("tr", null,
+    !readOnly && h("th", { scope: "col", class: "col-select" }, h("label", null, whole)),
     h("th", { scope: "col", class: "col-status" }, "Status"), h("th", { scope: "col", class: "col-job" }, "Job"), h("th", { scope: "col", class: "doing-cell" }, "Progress or error"), h("th", { scope: "col", class: "col-attempts number" }, "Attempts"),
     h("th", { scope: "col", class: "col-queue" }, "Queue"), h("th", { scope: "col", class: "col-labels" }, "Labels"), h("th", { scope: "col", class: "col-run number" }, "Run time"), h("th", { scope: "col", class: "col-created number" }, "Created"))), body);
   const newer = button("Newer", { kind: "small", onclick: () => { const before = cursors.pop(); if (before) params.set("cursor", before); else params.delete("cursor"); page.setParams(params); reader.now(); } });
   const older = button("Older", { kind: "small", onclick: () => { cursors.push(params.get("cursor") ?? ""); params.set("cursor", next); page.setParams(params); reader.now(); scrollTo(0, 0); } });
   const shown = h("span", { class: "faint" });
-  const arrived = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { arrived.hidden = true; reader.now(); } });
+  const arrived = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { arrived.hidden = true; shownQuery = null; reader.now(); } });
   const none = h("div", { hidden: true });
-  const bulk = readOnly ? h("div", { hidden: true }) : bulkButtons(page, () => params, () => reader.soon());
-  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, bulk, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
-  view.append(panel);
+  const bulk = readOnly ? null : bulkBar(page, { params: () => params, selected, changed: () => { focusRow(lastSelected); reader.soon(); }, cleared: () => drawSelection() });
+  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
+  view.append(panel, bulk ?? "");
+
+  // --- selection
+
+  const choose = (job, on) => (on ? selected.set(job.jobId, job) : selected.delete(job.jobId));
+  const focusRow = (id) => body.querySelector(`tr[data-id="${id}"]`)?.focus({ preventScroll: true });
+  function toggle(job, range) {
+    const on = !selected.has(job.jobId);
+    const [from, to] = [jobs.findIndex((one) => one.jobId === lastSelected), jobs.findIndex((one) => one.jobId === job.jobId)];
+    if (range && from >= 0) for (const one of jobs.slice(Math.min(from, to), Math.max(from, to) + 1)) choose(one, true);
+    else choose(job, on);
+    lastSelected = job.jobId;
+    drawSelection();
+  }
+  function drawSelection() {
+    if (!bulk) return;
+    const everything = bulk.all();
+    for (const row of body.children) {
+      const on = everything || selected.has(row.dataset.id);
+      row.classList.toggle("chosen", on);
+      row.parts.check.checked = on;
+      row.parts.check.disabled = everything;
+    }
+    const here = jobs.filter((job) => selected.has(job.jobId)).length;
+    whole.checked = everything || (here > 0 && here === jobs.length);
+    whole.indeterminate = !everything && here > 0 && here < jobs.length;
+    whole.disabled = everything;
+    view.classList.toggle("selecting", everything || selected.size > 0);
+    bulk.draw();
+  }
 
   function create(job) {
     const parts = { status: h("td", { class: "col-status" }), doing: h("td", { class: "doing-cell" }), attempts: h("td", { class: "col-attempts number" }), run: h("td", { class: "col-run number" }) };
     const fixed = new Set(params.getAll("label"));
     const labels = Object.entries(job.labels ?? {}).filter(([key, value]) => key !== "name" && !fixed.has(`${key}:${value}`)).slice(0, 2);
     const id = h("button", { type: "button", class: "id", title: `Copy ${job.jobId}`, onclick: (event) => { event.stopPropagation(); navigator.clipboard?.writeText(job.jobId); announce("Copied"); } }, f.shortId(job.jobId));
-    const row = h("tr", { data: { id: job.jobId }, tabindex: -1 }, parts.status,
+    // A click with Shift selects a range.
+    parts.check = h("input", { type: "checkbox", "aria-label": `Select ${cut(f.jobName(job), 100)}`, onclick: (event) => toggle(row.parts.job, event.shiftKey) });
+    const row = h("tr", { data: { id: job.jobId }, tabindex: -1 }, !readOnly && h("td", { class: "col-select" }, h("label", null, parts.check)), parts.status,
       h("th", { scope: "row", class: "col-job" }, h("span", { class: "two" }, h("a", { href: `#/jobs/${job.jobId}` }, name(f.jobName(job))), h("span", null, id, job.labels?.name ? h("span", { class: "faint" }, " · ", name(job.kind)) : null))),
       parts.doing, parts.attempts, h("td", { class: "col-queue" }, name(job.queue)), h("td", { class: "col-labels labels" }, labels.map(([key, value]) => h("span", { class: "label", title: cut(`${key}: ${value}`, 300) }, name(key), h("b", null, name(value))))),
       parts.run, h("td", { class: "col-created number faint" }, ago(job.createdAt)));
-    row.addEventListener("click", (event) => { if (!event.target.closest("a, button") && !getSelection().toString()) page.go(`#/jobs/${job.jobId}`); });
+    row.addEventListener("click", (event) => { if (!event.target.closest("a, button, .col-select") && !getSelection().toString()) page.go(`#/jobs/${job.jobId}`); });
     return Object.assign(row, { parts });
   }
 
@@ -173,8 +209,15 @@ export function show(page) {
     parts.job = job;
     setText(parts.run, job.startedAt ? f.duration(job.finishedAt ? f.seconds(job.startedAt, job.finishedAt) : Math.floor(f.since(job.startedAt))) : f.NONE);
   }
-  const draw = () => keyed(body, jobs, (job) => job.jobId, create, update);
+  const draw = () => {
+    keyed(body, jobs, (job) => job.jobId, create, update);
+    for (const job of jobs) if (selected.has(job.jobId)) selected.set(job.jobId, job);
+    drawSelection();
+  };
+  // Rows never move under the pointer, the focus or a selection.
+  const isHeld = () => body.matches(":hover") || body.contains(document.activeElement) || view.classList.contains("selecting");
 
+  let shownQuery = null;
   async function read() {
     const query = new URLSearchParams(params);
     query.set("limit", LIMIT);
@@ -188,8 +231,17 @@ export function show(page) {
     const dim = setTimeout(() => body.classList.add("stale-rows"), 300);
     try {
       const found = await get(`/jobs?${query}`);
-      jobs = found.jobs;
-      next = found.next;
+      const same = shownQuery === params.toString() && jobs.length > 0;
+      const news = found.jobs.some((job) => !jobs.some((one) => one.jobId === job.jobId));
+      if (same && news && isHeld()) {
+        const by = new Map(found.jobs.map((job) => [job.jobId, job]));
+        jobs = jobs.map((job) => by.get(job.jobId) ?? job);
+        arrived.hidden = false;
+      } else {
+        ({ jobs, next } = found);
+        shownQuery = params.toString();
+        arrived.hidden = true;
+      }
       wrong.hidden = true;
       box.classList.remove("invalid");
       setText(took, `${Math.round(performance.now() - started)}\u202fms`);
@@ -210,11 +262,8 @@ export function show(page) {
     clear.hidden = !input.value;
     newer.disabled = !params.has("cursor");
     older.disabled = !next;
-    arrived.hidden = true;
     draw();
     drawNone();
-    bulk.hidden = readOnly || !jobs.length || !hasFilter();
-    bulk.check?.();
   }
 
   const hasFilter = () => ["q", ...Object.keys(NAMES)].some((key) => params.has(key));
@@ -237,6 +286,12 @@ export function show(page) {
   };
   page.onKey("j", () => step(1));
   page.onKey("k", () => step(-1));
+  const rowAt = (event) => jobs.find((job) => job.jobId === event.target.closest?.("tr[data-id]")?.dataset.id);
+  if (bulk) {
+    page.onKey("x", (event) => rowAt(event) && toggle(rowAt(event), false));
+    page.onKey("X", (event) => rowAt(event) && toggle(rowAt(event), true));
+    page.onKey("Escape", () => { if (!bulk.hidden) bulk.clear(); });
+  }
   page.onKey("Enter", (event) => {
     const row = event.target.closest?.("tr[data-id]");
     if (event.target.matches("a, button")) event.target.click();
@@ -252,10 +307,12 @@ export function show(page) {
     const ids = [...touched].slice(0, 100);
     touched.clear();
     if (!ids.length) return;
-    const { jobs: found } = await get(`/jobs?${ids.map((id) => `id=${id}`).join("&")}`).catch(() => ({ jobs: [] }));
+    const { jobs: found } = await get(`/jobs?${ids.map((id) => `id=${id}`).join("&")}`).catch(() => ({ jobs: null }));
+    if (!found) return;
     const by = new Map(found.map((job) => [job.jobId, job]));
-    jobs = jobs.map((job) => by.get(job.jobId) ?? job);
+    jobs = jobs.filter((job) => !ids.includes(job.jobId) || by.has(job.jobId)).map((job) => by.get(job.jobId) ?? job);
     draw();
+    drawNone();
   }
   page.onEnd(live.listen((events) => {
     const known = new Map(jobs.map((job) => [job.jobId, job]));
@@ -270,9 +327,8 @@ export function show(page) {
     }
     if (touched.size) renewing ??= setTimeout(renew, 400);
     if (moved) draw();
-    // Rows never move under the pointer or the focus.
     if (!others || params.has("cursor")) return;
-    if (body.matches(":hover") || body.contains(document.activeElement)) arrived.hidden = false;
+    if (isHeld()) arrived.hidden = false;
     else reader.soon();
   }));
   page.onEnd(() => clearTimeout(renewing));
@@ -281,6 +337,7 @@ export function show(page) {
     params = new URLSearchParams(changed);
     params.delete("focus");
     if (focus) { page.setParams(params); input.focus(); return; }
+    bulk?.clear();
     cursors = [];
     input.value = params.get("q") ?? "";
     drawFilters();

@@ -1,6 +1,6 @@
 // The overview: is something wrong, what runs, what waits, what failed, how fast is it.
 
-import { bar, copyButton, empty, h, icon, keyed, linkButton, meter, name, panel, progressText, remaining, segments, select, setText, statusIcon } from "./dom.js";
+import { ago, bar, copyButton, empty, h, icon, keyed, linkButton, meter, name, panel, progressText, remaining, segments, select, setText, statusIcon } from "./dom.js";
 import * as f from "./format.js";
 import { plot, sparkline } from "./plot.js";
 import { queueTable } from "./queues.js";
@@ -11,16 +11,18 @@ const ROWS = 7;
 export function show(page) {
   const { view, params, get, live, readOnly, go } = page;
   page.title("Overview");
-  let range = params.get("range") in RANGES ? params.get("range") : "6h";
+  const standard = "6h";
+  let range = params.get("range") in RANGES ? params.get("range") : standard;
+  let chosen = range !== standard; // whether the user has chosen the period
   let kind = params.get("kind") ?? "";
-  const remember = () => page.setParams(new URLSearchParams({ ...(range !== "6h" && { range }), ...(kind && { kind }) }));
+  const remember = () => page.setParams(new URLSearchParams({ ...(chosen && { range }), ...(kind && { kind }) }));
 
   const search = h("input", { type: "search", placeholder: "Search jobs", "aria-label": "Search jobs", onkeydown: (event) => {
     if (event.key === "Enter") go(`#/jobs?${new URLSearchParams({ q: search.value })}`);
   } });
   page.onKey("/", () => search.focus());
   const kinds = select("Kind", [["", "All kinds"], ...(kind ? [[kind, kind]] : [])], kind, (value) => { kind = value; remember(); reader.now(); });
-  const ranges = segments("Period", Object.entries(RANGES).map(([value, [, text]]) => [value, text]), range, (value) => { range = value; remember(); statsReader.now(); });
+  const ranges = segments("Period", Object.entries(RANGES).map(([value, [, text]]) => [value, text]), range, (value) => { range = value; chosen = true; remember(); statsReader.now(); });
   view.append(h("header", { class: "head" }, h("h1", null, "Overview"),
     h("div", { class: "tools" }, h("label", { class: "search small" }, icon("search"), search, h("kbd", null, "/")), kinds, ranges,
       !readOnly && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))));
@@ -84,8 +86,9 @@ export function show(page) {
     table.show(all);
     setText(queues.noteElement, all.length);
     figure("waiting", "Waiting", f.count(waiting), oldest >= 0 ? `oldest ${f.age(oldest)}` : "nothing waits", "#/jobs?status=PENDING");
-    const slots = all.reduce((total, queue) => total + (queue.concurrency ?? 0), 0);
-    const limited = all.length > 0 && all.every((queue) => queue.concurrency);
+    const own = all.filter((queue) => queue.concurrency != null);
+    const slots = own.reduce((total, queue) => total + queue.concurrency, 0);
+    const limited = all.length > 0 && own.length === all.length; // otherwise queues share workers
     figure("running", "Running", f.count(active), limited ? `${Math.round((100 * active) / slots)}\u202f% of ${f.count(slots)} slots` : `in ${f.count(all.length)} ${all.length === 1 ? "queue" : "queues"}`, "#/jobs?status=PROCESSING");
     setText(running.noteElement, `${f.count(active)} running`);
     return { active };
@@ -141,6 +144,7 @@ export function show(page) {
   }
 
   async function readStats() {
+    if (!chosen) await fitRange();
     const [length, text, step] = RANGES[range];
     const filter = kind ? `&kind=${encodeURIComponent(kind)}` : "";
     const now = Date.now();
@@ -175,6 +179,15 @@ export function show(page) {
     runs.update(whole.points, whole.step);
   }
 
+  // A young service has nothing to show in most of the period, so it begins with the last hour.
+  async function fitRange() {
+    const now = Date.now();
+    const iso = (before) => encodeURIComponent(new Date(now - before * 1000).toISOString());
+    const older = await get(`/stats?from=${iso(RANGES[standard][0])}&to=${iso(3600)}&step=3600`);
+    range = older.total.submitted ? standard : "1h";
+    ranges.show(range);
+  }
+
   function showFailures(whole, text) {
     const codes = Object.entries(whole.total.failed).sort((a, b) => b[1] - a[1]);
     const most = codes[0]?.[1] ?? 1;
@@ -190,13 +203,21 @@ export function show(page) {
     if (failures.list.parentNode !== failures.body) failures.body.replaceChildren(failures.list);
     keyed(failures.list, codes.slice(0, 6), ([code]) => code, ([code]) => {
       const query = new URLSearchParams({ status: "ERROR", code, ...(kind && { kind }) });
-      return h("li", null, h("a", { href: `#/jobs?${query}` }, h("span", { class: "code" }, name(code), h("b")), h("span", { class: "place" }), h("span", { class: "faint when" })));
+      return h("li", null, h("a", { href: `#/jobs?${query}` }, h("span", { class: "code" }, name(code), h("b")), h("span", { class: "place" }), h("span", { class: "when" }, h("span"), h("span"))));
     }, (row, [code, number]) => {
       setText(row.querySelector("b"), f.count(number));
       row.querySelector(".place").replaceChildren(meter(number / most, "ERROR"));
-      const last = whole.points.findLast((point) => point.failed[code]);
-      setText(row.querySelector(".when"), last ? `last between ${f.minute(last.at)} and ${f.minute(new Date(last.at).getTime() + whole.step * 1000)}` : "");
+      if (row.number !== number || row.of !== kind) readNewest(row, code);
+      Object.assign(row, { number, of: kind });
     });
+  }
+
+  // Where and when a code occurred last, from the newest job that has it.
+  async function readNewest(row, code) {
+    const { jobs: [newest] } = await get(`/jobs?${new URLSearchParams({ status: "ERROR", code, ...(kind && { kind }), limit: 1 })}`).catch(() => ({ jobs: [] }));
+    const [where, when] = row.querySelector(".when").children;
+    where.replaceChildren(...(newest ? [name(newest.kind), newest.error?.failedStep ? [" · ", name(newest.error.failedStep)] : []].flat() : []));
+    when.replaceChildren(...(newest ? ["last ", ago(newest.finishedAt)] : []));
   }
 
   // --- before the first job
@@ -243,7 +264,7 @@ export function show(page) {
   const ticking = setInterval(drawRunning, 1000);
   page.onEnd(() => clearInterval(ticking));
   page.onChange((next) => {
-    range = next.get("range") in RANGES ? next.get("range") : "6h";
+    range = next.get("range") in RANGES ? next.get("range") : standard;
     kind = next.get("kind") ?? "";
     ranges.show(range);
     kinds.value = kind;

@@ -4,10 +4,11 @@ import { announce, button, confirm, h, icon, keyed, meter, name, panel, setText,
 import * as f from "./format.js";
 
 // A table of queues, which the overview has, too. `changed` is called after an action.
-export function queueTable({ readOnly, client }, changed) {
+export function queueTable({ readOnly, post }, changed) {
   const body = h("tbody");
   const table = h("table", { class: "queues" }, h("thead", null, h("tr", null,
     h("th", { scope: "col" }, "Queue"), h("th", { scope: "col", class: "number" }, "Waiting"), h("th", { scope: "col", class: "number" }, "Oldest"),
+    h("th", { scope: "col", class: "number wait", title: "How long a job would wait that is submitted now" }, "Predicted wait"),
     h("th", { scope: "col", class: "number scheduled" }, "Scheduled"), h("th", { scope: "col", class: "number" }, "Running / slots"), h("th", { scope: "col", class: "use" }, h("span", { class: "sr" }, "In use")),
     h("th", { scope: "col" }, "State"), !readOnly && h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")))), body);
 
@@ -17,7 +18,7 @@ export function queueTable({ readOnly, client }, changed) {
       if (!sure) return;
     }
     try {
-      await client.json("POST", `/queues/${encodeURIComponent(queue.name)}/${verb}`, { retryFor: 0 });
+      await post(`/queues/${encodeURIComponent(queue.name)}/${verb}`);
       toast(verb === "pause" ? `Queue ${queue.name} is paused` : `Queue ${queue.name} runs again`);
       announce(`${queue.name}: ${verb}d`);
       changed();
@@ -28,8 +29,8 @@ export function queueTable({ readOnly, client }, changed) {
 
   function create(queue) {
     const link = (status) => `#/jobs?${new URLSearchParams({ queue: queue.name, ...(status && { status }) })}`;
-    const cells = { waiting: h("a", { href: link("PENDING") }), oldest: h("span"), scheduled: h("span"), running: h("a", { href: link("PROCESSING") }), use: h("td", { class: "use" }), state: h("td"), action: h("td", { class: "action" }) };
-    const row = h("tr", null, h("th", { scope: "row" }, h("a", { href: link() }, name(queue.name))), h("td", { class: "number", data: { label: "waiting" } }, cells.waiting), h("td", { class: "number", data: { label: "oldest" } }, cells.oldest),
+    const cells = { waiting: h("a", { href: link("PENDING") }), oldest: h("span"), wait: h("td", { class: "number wait", data: { label: "wait" } }), scheduled: h("span"), running: h("a", { href: link("PROCESSING") }), use: h("td", { class: "use" }), state: h("td", { class: "state-cell" }), action: h("td", { class: "action" }) };
+    const row = h("tr", null, h("th", { scope: "row" }, h("a", { href: link() }, name(queue.name))), h("td", { class: "number", data: { label: "waiting" } }, cells.waiting), h("td", { class: "number", data: { label: "oldest" } }, cells.oldest), cells.wait,
       h("td", { class: "number scheduled", data: { label: "scheduled" } }, cells.scheduled), h("td", { class: "number", data: { label: "running" } }, cells.running), cells.use, cells.state, !readOnly && cells.action);
     return Object.assign(row, { parts: cells });
   }
@@ -38,8 +39,11 @@ export function queueTable({ readOnly, client }, changed) {
     setText(cells.waiting, f.count(queue.backlog));
     setText(cells.oldest, queue.oldestAge == null ? f.NONE : f.age(queue.oldestAge));
     setText(cells.scheduled, f.count(queue.scheduled));
-    setText(cells.running, queue.concurrency ? `${f.count(queue.running)} / ${queue.concurrency}` : f.count(queue.running));
-    cells.use.replaceChildren(...(queue.concurrency ? [meter(queue.running / queue.concurrency)] : []));
+    setText(cells.wait, queue.predictedWait == null ? "unknown" : f.rough(queue.predictedWait));
+    cells.wait.classList.toggle("faint", queue.predictedWait == null);
+    // Jobs that a worker has prefetched count as running, so there may be more than slots.
+    setText(cells.running, queue.slots == null ? f.count(queue.running) : `${f.count(queue.running)} / ${f.count(queue.slots)}`);
+    cells.use.replaceChildren(...(queue.slots ? [meter(queue.running / queue.slots)] : []));
     const state = queue.paused ? "paused" : queue.served ? "serving" : "unserved";
     if (cells.shown === state) return;
     cells.shown = state;

@@ -14,7 +14,7 @@ export function show(page) {
 
   async function test(webhook) {
     try {
-      const delivery = await page.client.json("POST", `/webhooks/${encodeURIComponent(webhook.id)}/test`, { retryFor: 0, timeout: 60 });
+      const delivery = await page.post(`/webhooks/${encodeURIComponent(webhook.id)}/test`, undefined, { timeout: 60 });
       const last = delivery.attempts?.at(-1);
       toast(delivery.status === "delivered" ? "The endpoint has accepted the test" : "The endpoint has not accepted the test", { status: STATUS[delivery.status], detail: last && (last.error ?? `HTTP ${last.status}`) });
       reader.now();
