@@ -219,17 +219,8 @@ export function show(page) {
 
   // --- deliveries of webhooks
 
-  let hasDeliveries = true; // false: the service has no list of them
   async function readDeliveries() {
-    if (!hasDeliveries) return;
-    let found;
-    try {
-      found = await get(`${path}/deliveries?limit=10`);
-    } catch (problem) {
-      if (problem.status !== 404) throw problem;
-      hasDeliveries = false;
-      return;
-    }
+    const found = await get(`${path}/deliveries?limit=10`);
     deliveries.hidden = !found.deliveries.length;
     setText(deliveries.noteElement, found.deliveries.length ? f.count(found.deliveries.length, found.next) : "");
     deliveries.list ??= deliveries.body.appendChild(h("ul", { class: "rows" }));

@@ -162,6 +162,7 @@ OPERATIONS = [
         "listUploads",
         "List uploads",
         "uploads",
+        scope="read",
         description="The uploads that are under way or stored, newest first; `next` is the `cursor` of the next page.",
         parameters=(
             Parameter(
