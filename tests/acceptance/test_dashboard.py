@@ -389,9 +389,7 @@ def test_a_secret_of_the_input_is_shown_nowhere(page: Any, service: ServiceProce
     page.wait_for_selector(".traceback .final")
     seen["page"] = page.content()
     said = (service.folder / "serve.log").read_text()
-    seen["service"] = said[
-        said.index(" bide.engine: job ") :
-    ]  # before it is what the handler has printed
+    seen["service"] = said[said.index(f"job {job}") :]  # without what the handler itself has printed
     for place, text in seen.items():
         assert "sesame" not in text and "471147" not in text, place
         assert "[secret]" in text or place in ("service", "list"), place
