@@ -25,9 +25,11 @@ ALL_TYPES = frozenset({*LOG_TYPES, "progress"})
 COMMENT = b":\n\n"  # keeps a connection open
 _CURSOR = re.compile(CURSOR_PATTERN)
 _TERMINAL = frozenset(status.value for status in TERMINAL)
-_INSTANTS = frozenset({"due", "nextAttemptAt", "loggedAt"})
+_INSTANTS = ("due", "nextAttemptAt", "loggedAt")
 # The events of a transaction have the same time.
 _instant = lru_cache(256)(render_instant)
+_instant_bytes = lru_cache(256)(lambda at: render_instant(at).encode())
+_SSE = b'event: %b\nid: %b-%d\ndata: {"id":"%b-%d","jobId":%b,"type":"%b","at":"%b","job":%b}\n\n'
 encode = msgspec.json.Encoder().encode
 
 
@@ -94,39 +96,45 @@ class EventMessage:
 
     def wire(self) -> WireEvent:
         event = self.event
-        facts = event.job
-        if not _INSTANTS.isdisjoint(facts):
-            facts = {
-                name: _instant(value) if name in _INSTANTS else value for name, value in facts.items()
-            }
         return WireEvent(
             id=f"{self.epoch}-{event.id}" if event.id else msgspec.UNSET,
             job_id=event.job_id or None,
             type=event.type if event.id else "progress",
             at=_instant(event.at),
-            job=facts,
+            job=self._facts,
         )
 
     @property
+    def _facts(self) -> dict[str, Any]:
+        facts = self.event.job
+        if "due" in facts or "nextAttemptAt" in facts or "loggedAt" in facts:
+            return {
+                name: _instant(value) if name in _INSTANTS else value for name, value in facts.items()
+            }
+        return facts
+
+    @property
     def json(self) -> bytes:
+        """`wire` as JSON."""
         if self._json is None:
             self._json = encode(self.wire())
         return self._json
 
     @property
     def sse(self) -> bytes:
-        if self._sse is None:
+        """`wire` as a Server-Sent Event."""
+        found = self._sse
+        if found is None:
             event = self.event
-            if event.id:
-                head = b"event: %b\nid: %b-%d\ndata: " % (
-                    event.type.encode(),
-                    self.epoch.encode(),
-                    event.id,
-                )
-            else:
-                head = b"event: progress\ndata: "
-            self._sse = head + self.json + b"\n\n"
-        return self._sse
+            if not event.id:
+                found = b"event: progress\ndata: %b\n\n" % self.json
+            else:  # without `wire`, because most events are sent to streams; none of these texts needs escapes
+                epoch, number, name = self.epoch.encode(), event.id, event.type.encode()
+                job_id = b'"%b"' % event.job_id.encode() if event.job_id else b"null"
+                head = (name, epoch, number, epoch, number, job_id, name, _instant_bytes(event.at))
+                found = _SSE % (*head, encode(self._facts))
+            self._sse = found
+        return found
 
 
 def progress_message(job: Job, progress: Progress, at: float) -> EventMessage:

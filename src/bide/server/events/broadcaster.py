@@ -43,6 +43,7 @@ MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
 BATCH_INTERVAL = 0.1  # seconds
 BATCHES = 8  # that are sent without a pause
+BATCH_PAUSE = 0.02  # seconds; so up to 400 batches per second
 SPREAD = 200  # batches that are sent with pauses in between
 TICK = 1.0
 MAX_FOLLOWED = 5000  # jobs that run elsewhere and whose progress a filter selects
@@ -98,7 +99,9 @@ class EventSubscription:
         self.subscriber = subscriber
         self.position = 0
         self.version = 0
-        self.one_job = len(selection.jobs) == 1
+        self._types = selection.types
+        if len(selection.jobs) == 1:
+            self._types |= {*COURSE}
         self.delivered_at = 0.0
         self.epoch = broadcaster.epoch
         self._listening = False
@@ -127,11 +130,9 @@ class EventSubscription:
     def wants(self, message: EventMessage) -> bool:
         """Whether an event that matches the selection is delivered."""
         event = message.event
-        if message.is_progress:
-            return "progress" in self.selection.types
-        if event.id <= self.position:
-            return False
-        if event.type not in self.selection.types and not (self.one_job and event.type in COURSE):
+        if not event.id:
+            return "progress" in self._types
+        if event.id <= self.position or event.type not in self._types:
             return False
         return not (
             self.version and event.type in ("status", "step") and event.job["version"] <= self.version
@@ -141,8 +142,9 @@ class EventSubscription:
         """Take an event of a commit. Return whether it must be delivered at the end of the commit."""
         waiting = self._waiting
         if waiting is None:
-            self.batch.append(message)
-            return len(self.batch) == 1
+            batch = self.batch
+            batch.append(message)
+            return len(batch) == 1
         if not message.is_progress:
             if len(waiting) < MAX_WAITING:
                 waiting.append(message)
@@ -321,21 +323,20 @@ class Broadcaster:
                 subscription.subscriber.restart()
             return
         self.last = last
-        if self.index:
-            self._deliver([EventMessage(event, epoch) for event in events])
-
-    def _deliver(self, messages: Sequence[EventMessage]) -> None:
-        touched: list[EventSubscription] = []
-        for message in messages:
-            event, found = message.event, False
-            for subscription in self.index.find(event):
-                found = True
-                if subscription.wants(message) and subscription.push(message):
-                    touched.append(subscription)
-            if self._shared and found and event.id and event.type in COURSE:
-                self._note_attempt(event)
-        if not touched:
+        if not self.index:
             return
+        find, touched = self.index.find, []
+        for event in events:
+            found = find(event)
+            if found:
+                touched += _push(EventMessage(event, epoch), found)
+                if self._shared and event.type in COURSE:
+                    self._note_attempt(event)
+        if touched:
+            self._deliver(touched)
+
+    def _deliver(self, touched: Sequence[EventSubscription]) -> None:
+        """Deliver the new batches of these subscriptions, now or a little later."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         urgent = [subscription for subscription in touched if not subscription.batched]
@@ -360,7 +361,7 @@ class Broadcaster:
         self._sent_at = now = loop.time()
         self._flush(first, now)
         if self._unsent:
-            pause = BATCH_INTERVAL * BATCHES / (BATCHES + len(self._unsent))
+            pause = max(BATCH_INTERVAL * BATCHES / (BATCHES + len(self._unsent)), BATCH_PAUSE)
             self._sending = loop.call_later(pause, self._send_batches)
 
     def _flush(self, subscriptions: Sequence[EventSubscription], now: float) -> None:
@@ -441,9 +442,16 @@ class Broadcaster:
             return
         found: list[Job] = [j for j in await self._store.get(ids) if not isinstance(j, Missing)]
         await source.refresh(found)
-        messages = [
-            progress_message(job, live.progress, live.at)
-            for job in found
-            if (live := source.live(job)) is not None
-        ]
-        self._deliver(messages)
+        touched: list[EventSubscription] = []
+        for job in found:
+            live = source.live(job)
+            if live is not None:
+                message = progress_message(job, live.progress, live.at)
+                touched += _push(message, self.index.find(message.event))
+        if touched:
+            self._deliver(touched)
+
+
+def _push(message: EventMessage, subscriptions: Sequence[EventSubscription]) -> list[EventSubscription]:
+    """Add a message to the batches of these subscriptions. Return those that had none."""
+    return [one for one in subscriptions if one.wants(message) and one.push(message)]

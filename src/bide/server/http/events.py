@@ -384,14 +384,17 @@ class EventStream:
                     messages = messages[: i + 1]
                     self._wake.set()
                     break
-        types = self._selection.types
+        if len(self._selection.jobs) == 1:
+            # The subscription to one job also has the events that begin and end it.
+            types = self._selection.types
+            messages = [m for m in messages if m.is_progress or m.type in types]
         if self._direct and not self._busy:
-            self._write(b"".join([m.sse for m in messages if m.is_progress or m.type in types]))
+            self._write(b"".join([m.sse for m in messages]))
             return
         for message in messages:
             if message.is_progress:
                 self._progress[message.event.job_id] = message.sse
-            elif message.type in types:
+            else:
                 self._waiting += 1
                 self._waiting_bytes += len(message.sse)
                 self._backlog.append(message.sse)
