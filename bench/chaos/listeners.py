@@ -1,7 +1,8 @@
 """1,000 listeners of event streams, while the services that they listen to are killed, and replicas take over.
 
 Each listener follows one job with bide's own client until `end`. Afterwards its status events are compared with the log:
-each event after its snapshot must have arrived once, in order. A few listeners follow the events of all jobs.
+each event after its snapshot must have arrived once, in order. A few listeners follow the events of all jobs. Ten WebSockets
+follow all jobs, a tenth each; each of their subscriptions counts as a listener.
 
 - SQLite: one service, killed 20 times.
 - PostgreSQL: two replicas behind a relay. One is killed in turn, and its listeners continue at the other one.
@@ -10,12 +11,16 @@ each event after its snapshot must have arrived once, in order. A few listeners 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import msgspec
 from tests.servers.postgres import Postgres, postgres
 from tests.servers.relay import Relay
 from tests.servers.service import ServiceProcess
@@ -29,6 +34,8 @@ app = App()
 TARGET = "bench.chaos.listeners:app"
 LISTENERS = 1000
 OF_ALL = 5
+SOCKETS = 10
+RETRY = 2.0  # seconds; at most, before a WebSocket connects again
 KILLS, SWITCHES = 20, 6
 STEPS = 6
 PAUSE = 1.5  # seconds from a restart to the next kill
@@ -48,6 +55,7 @@ async def staged(ctx: Context, seconds: float) -> int:
 class Heard:
     """What one listener has received."""
 
+    cursor: str | None = None  # of the last event; for WebSockets
     begin: int = 0  # the number of the snapshot
     changed: str = ""  # when the job in the snapshot last changed
     numbers: list[int] = field(default_factory=list)  # of status events
@@ -84,10 +92,10 @@ def measure(folder: Path) -> list[Line]:
 
 async def _measure(folder: Path) -> list[Line]:
     alone = await _on_sqlite(folder / "one")
-    lines = alone.lines("SQLite", LISTENERS + OF_ALL, KILLS)
+    lines = alone.lines("SQLite", 2 * LISTENERS + OF_ALL, KILLS)
     with postgres() as server:
         switched = await _on_postgres(folder / "two", server)
-    return lines + switched.lines("two replicas", LISTENERS + OF_ALL, SWITCHES)
+    return lines + switched.lines("two replicas", 2 * LISTENERS + OF_ALL, SWITCHES)
 
 
 async def _on_sqlite(folder: Path) -> Outcome:
@@ -139,6 +147,8 @@ async def _trial(url: str, interrupt: Callable[[int], Awaitable[None]], times: i
         submitted = await client.submit_many(jobs, idempotency_key="all")  # type: ignore[arg-type]
         ids = [job.id for job in submitted if not isinstance(job, Exception)]
         listeners = [asyncio.create_task(_listen(client, job_id)) for job_id in ids]
+        parts = [ids[n::SOCKETS] for n in range(SOCKETS)]
+        sockets = [asyncio.create_task(_listen_by_websocket(url, part)) for part in parts]
         over = asyncio.Event()
         of_all = [asyncio.create_task(_listen(client, None, over)) for _ in range(OF_ALL)]
         for number in range(times):
@@ -147,11 +157,14 @@ async def _trial(url: str, interrupt: Callable[[int], Awaitable[None]], times: i
             outcome.interruptions += 1
         async with asyncio.timeout(PATIENCE):
             heard = await asyncio.gather(*listeners)
+            by_socket = await asyncio.gather(*sockets)
         over.set()
         async with asyncio.timeout(60):
             all_heard = await asyncio.gather(*of_all)
         logs = {job_id: await _numbers(client, job_id) for job_id in ids}
     for job_id, one in zip(ids, heard, strict=True):
+        _judge(outcome, one, logs[job_id])
+    for job_id, one in (pair for part in by_socket for pair in part.items()):
         _judge(outcome, one, logs[job_id])
     everything = sorted(entry for entries in logs.values() for entry in entries)
     for one in all_heard:
@@ -178,16 +191,56 @@ async def _listen(client: AsyncClient, job_id: str | None, over: asyncio.Event |
     return heard
 
 
+async def _listen_by_websocket(url: str, ids: Sequence[str]) -> dict[str, Heard]:
+    """Follow these jobs on one WebSocket until all have ended. Connect again after an interruption."""
+    heard = {job_id: Heard() for job_id in ids}
+    async with aiohttp.ClientSession() as session:
+        while not all(one.ended for one in heard.values()):
+            try:
+                async with session.ws_connect(f"{url}/ws", protocols=["bide.v1"]) as socket:
+                    await _follow(socket, heard)
+            except (aiohttp.ClientError, OSError):
+                pass
+            await asyncio.sleep(random.uniform(0, RETRY))
+    return heard
+
+
+async def _follow(socket: aiohttp.ClientWebSocketResponse, heard: dict[str, Heard]) -> None:
+    for job_id, one in heard.items():
+        if not one.ended:
+            message: dict[str, Any] = {"subscribe": {"jobs": [job_id]}}
+            if one.cursor is not None:
+                message["after"] = one.cursor
+            await socket.send_json(message)
+    async for received in socket:
+        if received.type is not aiohttp.WSMsgType.TEXT:
+            return
+        event = msgspec.json.decode(received.data)
+        one = heard[event["jobId"]]
+        one.cursor = event.get("id", one.cursor)
+        if event["type"] == "end":
+            one.ended = True
+            if all(other.ended for other in heard.values()):
+                return
+        else:
+            changed = event["job"]["updatedAt"] if event["type"] == "snapshot" else event["at"]
+            _add(heard[event["jobId"]], event["type"], event.get("id"), changed)
+
+
 async def _note(heard: Heard, events: object) -> None:
     async for event in events:  # type: ignore[attr-defined]
         assert isinstance(event, JobEvent)
-        number = int((event.id or "x-0").partition("-")[2])
-        if event.type == "snapshot":
-            heard.begin, heard.changed = number, event.at or ""
-        elif event.type == "reset":
-            heard.resets += 1
-        elif event.type == "status" and number:
-            heard.numbers.append(number)
+        _add(heard, event.type, event.id, event.at)
+
+
+def _add(heard: Heard, type_: str, id_: str | None, at: str | None) -> None:
+    number = int((id_ or "x-0").partition("-")[2])
+    if type_ == "snapshot":
+        heard.begin, heard.changed = number, at or ""
+    elif type_ == "reset":
+        heard.resets += 1
+    elif type_ == "status" and number:
+        heard.numbers.append(number)
 
 
 async def _numbers(client: AsyncClient, job_id: str) -> list[Entry]:
