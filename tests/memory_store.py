@@ -143,7 +143,8 @@ class MemoryTransaction(Transaction):
         tables = self.tables
         old = [e for e in tables.events if e.type in LASTING and e.at <= tombstones]
         if old:
-            tables.texts["log", "-", "floor"] = str(old[-1].id)
+            floor = int(tables.texts["log", "-", "floor"])
+            tables.texts["log", "-", "floor"] = str(max(floor, old[-1].id))
             tables.events = [event for event in tables.events if event not in old]
         tables.tombstones = {i: t for i, t in tables.tombstones.items() if t[0] > tombstones}
         for key, (_, job_id, at) in list(tables.keys.items()):

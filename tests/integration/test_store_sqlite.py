@@ -15,7 +15,7 @@ import pytest
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
-from bide.server.store import Filter, Inserted, NewJob, Store, StoreUnavailable, migrations
+from bide.server.store import EventFilter, Filter, Inserted, NewJob, Store, StoreUnavailable, migrations
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite.file import SqliteFile, prepare
 from bide.server.store.sqlite.store import SqliteStore
@@ -297,6 +297,22 @@ async def test_an_older_copy_of_the_database_begins_a_new_epoch(tmp_path: Path) 
     await harness.put()
     await harness.reopen()
     assert harness.epochs[-1] == again
+    await harness.store.close()
+
+
+async def test_the_floor_of_the_log_does_not_fall_if_the_clock_was_set_back(tmp_path: Path) -> None:
+    harness = await a_bench(tmp_path)
+    clock, floors = harness.clock, []
+    assert isinstance(clock, ManualClock)
+    for behind in (0, 1000):  # the later event has the earlier time
+        clock._now -= behind
+        await harness.store.delete((await harness.put()).id)
+    for seconds in (500, 1000):
+        clock.advance(seconds)
+        await harness.store.purge(tombstones=100.0, keys=100.0)
+        floors.append((await harness.store.read_log(EventFilter())).floor)
+    last = (await harness.store.read_log(EventFilter())).last
+    assert floors == [last, last]
     await harness.store.close()
 
 

@@ -70,6 +70,19 @@ async def test_submit_sends_the_contracts_body_and_headers(service: FakeService)
     assert headers["Authorization"] == "Bearer s3cret"
 
 
+async def test_an_empty_page_of_events_is_not_the_end_of_the_log(service: FakeService) -> None:
+    event = {"id": "e-7", "jobId": job_id(1), "type": "status", "at": "2030-01-31T12:00:00Z", "job": {}}
+    pages = [
+        {"events": [], "next": "e-5", "ended": False, "more": True},
+        {"events": [event], "next": "e-9", "ended": False},
+    ]
+    service.on("GET", "/events", *map(says, pages))
+    async with AsyncClient(service.url) as client:
+        found = [event async for event in client.events(label=("of", "ann"), follow=False)]
+    assert [event.id for event in found] == ["e-7"]
+    assert [request.query.get("after") for request in service.asked] == [None, "e-5"]
+
+
 async def test_a_refused_submission_names_the_places(service: FakeService) -> None:
     document = {
         "status": 422,

@@ -151,7 +151,8 @@ class EventReader:
             found = msgspec.convert(page["events"], list[JobEvent])
             for event in found:
                 yield msgspec.structs.replace(event, type="snapshot") if begins else event
-            self.cursor, self._ended, more = page["next"], page["ended"], bool(found)
+            self.cursor, self._ended = page["next"], page["ended"]
+            more = page.get("more", False)
             hold = HOLD if wait else 0.0
 
     def _call(

@@ -404,7 +404,7 @@ export function show(page) {
       if (found.events.some((event) => event.type === "reset")) events = [];
       events.push(...found.events.filter((event) => event.type !== "reset"));
       after = found.next;
-      if (found.events.length < 1000) break;
+      if (!found.more) break;
     }
     drawStates();
     drawSteps();

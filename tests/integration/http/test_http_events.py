@@ -24,6 +24,7 @@ from bide.server.events import broadcaster as broadcasting
 from bide.server.http import events as serving
 from bide.server.http.events import wants_stream
 from bide.server.progress import LiveProgress
+from bide.server.store import EventFilter, LogPage
 from bide.service.httpd.connection import ConnectionLimits
 from bide.service.httpd.server import HttpServer, bind
 from tests.integration.http.service import Service, attempt
@@ -205,7 +206,8 @@ async def test_a_cursor_that_is_too_old_gets_a_reset(
     here = (await service.call("GET", "/events")).json()["next"]
     service.clock.advance(service.config.upkeep.tombstones + 1)
     await service.store.purge(tombstones=service.config.upkeep.tombstones, keys=1.0)
-    for cursor, event in ((old, "reset"), (here, "status")):
+    begin = old.partition("-")[0] + "-0"
+    for cursor, event in ((begin, "reset"), (old, "reset"), (here, "status")):
         async with (
             client.get(f"/events?after={cursor}", headers=SSE) as answer,
             aclosing(listen(answer)) as stream,
@@ -214,8 +216,45 @@ async def test_a_cursor_that_is_too_old_gets_a_reset(
                 await service.claim()
             assert (await anext(stream)).event == event
     # Of a job, all events are there for as long as the job.
-    page = (await service.call("GET", f"/jobs/{kept}/events?after={old}")).json()
-    assert [e["type"] for e in page["events"]] == ["status"]
+    for cursor, count in ((begin, 2), (old, 1)):
+        page = (await service.call("GET", f"/jobs/{kept}/events?after={cursor}")).json()
+        assert [e["type"] for e in page["events"]] == ["status"] * count
+    # Without a cursor, a page has what is kept.
+    assert len((await service.call("GET", "/events")).json()["events"]) == 2
+
+
+async def test_a_page_of_a_sparse_filter_examines_a_part_of_the_log(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcasting, "PAGE", 10)
+    monkeypatch.setattr(serving, "MAX_EXAMINED", 30)
+    for _ in range(70):
+        await service.submit()
+    job_id = await service.submit(labels={"of": "ann"})
+    for _ in range(25):
+        await service.submit()
+    reads: list[int] = []
+    read_log = service.store.read_log
+
+    async def counted(filter: EventFilter) -> LogPage:
+        page = await read_log(filter)
+        reads.append(len(page.events))
+        return page
+
+    monkeypatch.setattr(service.store, "read_log", counted)
+    pages: list[dict[str, Any]] = []
+    after = ""
+    while not pages or pages[-1].get("more"):
+        reads.clear()
+        # A request that may wait does not wait while the log has events that it has not examined.
+        headers = {"Prefer": "wait=50"} if len(pages) < 2 else {}
+        reply = await service.call("GET", f"/events?label=of:ann{after}", headers=headers)
+        pages.append(reply.json())
+        after = f"&after={pages[-1]['next']}"
+        assert sum(reads) <= 30
+        assert max(reads) <= 10
+    assert [[e["jobId"] for e in page["events"]] for page in pages] == [[], [], [job_id], []]
+    assert [page.get("more") for page in pages] == [True, True, True, None]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "1", "a-", "a-01", "-1", "A-1", "a-1 ", "é-1"])

@@ -34,7 +34,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class EventCursor(msgspec.Struct, frozen=True):
-    """The place after an event. Number 0 is the begin of the log."""
+    """The place after an event. Number 0 is before the first one."""
 
     epoch: str
     number: int

@@ -103,6 +103,7 @@ class EventSubscription:
         if len(selection.jobs) == 1:
             self._types |= {*COURSE}
         self.delivered_at = 0.0
+        self.at_end = False  # whether `read` has come to the end of the log
         self.epoch = broadcaster.epoch
         self._listening = False
         self._waiting: list[EventMessage] | None = None  # while it still reads the log
@@ -188,26 +189,33 @@ class EventSubscription:
             return
 
     async def read(
-        self, size: int = PAGE, until: int | None = None
+        self, until: int | None = None, most: int | None = None
     ) -> AsyncIterator[list[EventMessage]]:
-        """The events of the log up to this number, or up to its end now, in pages of up to `size`."""
+        """The events of the log up to this number, or up to its end now, in parts. With `most`, about as many events are
+        examined, whether the selection has them or not; `at_end` is False if there are more.
+        """
         # Without `until`, events that other processes have just committed may be among them.
         end = self._broadcaster.last if until is None else until
         full = until is None or self.position < until
+        self.at_end = not full
+        examined = 0
         while full and self._broadcaster.epoch == self.epoch:
-            found = await self._broadcaster.read(self.selection.in_log(self.position, until, size))
+            found = await self._broadcaster.read(self.selection.in_log(self.position, until, PAGE))
             if found.epoch != self.epoch:
                 return
             events = found.events
+            examined += len(events)
             messages = [EventMessage(e, self.epoch) for e in events if self.selection.matches(e)]
             wanted = [message for message in messages if self.wants(message)]
-            full = len(events) == size
+            full = len(events) == PAGE
             number = events[-1].id if events else 0
             self.position = number if full else max(self.position, number, end)
+            self.at_end = not full
             if wanted:
                 yield wanted
-            else:
-                await asyncio.sleep(0)
+            if most is not None and examined >= most:
+                return
+            await asyncio.sleep(0)  # the embedded store reads without a wait
 
     def _listen(self) -> None:
         if not self._listening:

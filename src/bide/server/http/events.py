@@ -55,6 +55,7 @@ from bide.server.identities import Principal
 from bide.server.store import EventFilter
 
 MAX_EVENTS = 1000  # of one page
+MAX_EXAMINED = 10_000  # events that are read for one page; a filter may select few of them
 MAX_IDS = 100
 MAX_WAITING_BYTES = 16 * 1024 * 1024  # of events that wait for a slow listener
 RETRY = (
@@ -70,12 +71,15 @@ _SSE: Headers = [
 ]
 
 
-class WireEventPage(msgspec.Struct):
-    """Events. `next` is the `after` of the next request. `ended`: the job has ended, and no events follow."""
+class WireEventPage(msgspec.Struct, omit_defaults=True):
+    """Events. `next` is the `after` of the next request. `ended`: the job has ended, and no events follow. `more`, only if
+    it is true: the log already has later events, which may be selected, also if this page is empty.
+    """
 
     events: list[WireEvent]
     next: str
     ended: bool
+    more: bool = False
 
 
 # --- requests
@@ -202,7 +206,7 @@ async def find_position(
     log = await broadcaster.read(EventFilter(selection.tenant, limit=0))
     # The events of a job are in the log as long as the job. Of removed jobs, only the newest removals are.
     floor = 0 if view is not None else log.floor
-    if cursor.epoch != log.epoch or not (cursor.number == 0 or floor <= cursor.number <= log.last):
+    if cursor.epoch != log.epoch or not floor <= cursor.number <= log.last:
         return None
     return cursor.number
 
@@ -278,8 +282,8 @@ async def _page(
     until = loop.time() + min(wait or 0.0, MAX_HOLD)
     with broadcaster.subscribe(selection, waiter) as subscription:
         subscription.begin(position or 0)
-        page, full = await _read_page(subscription)
-        while wait and not page and not ended and not broadcaster.closed:
+        page, more = await _read_page(subscription)
+        while wait and not page and not more and not ended and not broadcaster.closed:
             async for _ in subscription.history():  # nothing, or what has just happened
                 waiter.event.set()
             disconnected = loop.create_task(request.disconnected())
@@ -299,14 +303,15 @@ async def _page(
             view = await _again(request, view)
             ended = view is not None and view.job.status.terminal
             subscription.begin(position or 0)
-            page, full = await _read_page(subscription)
+            page, more = await _read_page(subscription)
             if loop.time() >= until:
                 break
         after = max(subscription.position, position or 0)
     found = WireEventPage(
         [message.wire() for message in page],
         str(EventCursor(subscription.epoch, after)),
-        ended and not full,
+        ended and not more,
+        more,
     )
     return object_response(found, *_NO_STORE, *held)
 
@@ -321,16 +326,16 @@ async def _reset_page(request: HttpRequest, view: JobView | None) -> Response:
 
 
 async def _read_page(subscription: EventSubscription) -> tuple[list[EventMessage], bool]:
-    """Up to MAX_EVENTS events, and whether more may follow immediately."""
+    """Up to MAX_EVENTS events, and whether the log has more."""
     found: list[EventMessage] = []
     types = subscription.selection.types  # the subscription of one job has its `status` events, too
-    async for messages in subscription.read(MAX_EVENTS):
+    async for messages in subscription.read(most=MAX_EXAMINED):
         found += [message for message in messages if message.type in types]
         if len(found) >= MAX_EVENTS:
             del found[MAX_EVENTS:]
             subscription.position = found[-1].number
             return found, True
-    return found, False
+    return found, not subscription.at_end
 
 
 async def _again(request: HttpRequest, view: JobView | None) -> JobView | None:

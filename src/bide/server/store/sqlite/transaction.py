@@ -99,6 +99,10 @@ _PUT_DURATIONS = (
     "ON CONFLICT DO UPDATE SET sketch = excluded.sketch"
 )
 _PUT_LOG = "INSERT OR REPLACE INTO log_state (name, text) VALUES (?, ?)"
+# A later event may have an earlier time, because the clock was set back.
+_RAISE_FLOOR = (
+    "UPDATE log_state SET text = CAST(max(CAST(text AS INTEGER), ?) AS TEXT) WHERE name = 'floor'"
+)
 # The condition on the type is that of the partial index.
 _OLD_EVENTS = "DELETE FROM events WHERE type IN ('deleted', 'queue') AND at <= ? RETURNING id"
 _PUT_TEXT: dict[TextTable, str] = {"durations": _PUT_DURATIONS, "log": _PUT_LOG}
@@ -250,7 +254,7 @@ class SqliteTransaction(Transaction):
         self._execute("DELETE FROM tombstones WHERE at <= ?", (tombstones,))
         old = self._execute(_OLD_EVENTS, (tombstones,)).fetchall()
         if old:
-            self._execute(_PUT_LOG, ("floor", str(max(number for (number,) in old))))
+            self._execute(_RAISE_FLOOR, (max(number for (number,) in old),))
         # `at` is the time from which a key is checked again.
         for *key, job_id, finished_at in self._execute(
             _OLD_KEYS, (keys, max(limit, EXPIRED_KEYS))
