@@ -202,7 +202,7 @@ def test_flags_pipelines_and_ledgers_have_the_options_and_defaults_of_a_client()
         (
             "expected",
             -1,
-            "`expected` must be a number of seconds above 0, or a shorter and a longer one",
+            "`expected` must be a number of seconds above 0, or the least and the greatest number",
         ),
         ("expected", (60, 15), "`expected` must be"),
         ("first_interval", -1, "`first_interval` must be a number above 0, not -1"),

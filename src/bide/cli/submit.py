@@ -210,7 +210,9 @@ def submit(
     limit: Timeout = "default" if timeout is None else None if timeout == "none" else timeout
     target = CommandTarget(connection, api, ClientOptions(ledger=ledger), trust)
     if not kind and target.own:
-        raise click.UsageError("KIND is missing: the service's name for the job")
+        raise click.UsageError(
+            "KIND is missing: the name of a handler of the service. `GET /kinds` lists them"
+        )
     given = cast(SubmitOptions, {**options, "labels": labels or None, **_file_options(files)})
     terminal = Terminal()
     if files:

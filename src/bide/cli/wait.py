@@ -147,7 +147,9 @@ def _check_ledger(path: Path | None, targets: tuple[str, ...]) -> None:
     """Without jobs on the command line, the ledger must exist: a wrong name would create an empty one."""
     if path is None:
         found = f"no jobs in {' '.join(targets)}" if targets else "no jobs"
-        raise click.UsageError(f"{found}: give ids, URLs, @FILE or -, or a --ledger that has some")
+        raise click.UsageError(
+            f"{found}: give ids, URLs, @FILE or -, or --ledger FILE with a ledger that has jobs"
+        )
     if not path.exists():
         hint = similar_file(path, "*.ledger") or "Give jobs to start a new one."
         raise click.UsageError(f"There is no ledger {path}. {hint}")

@@ -56,7 +56,7 @@ def check_polling(options: PollingOptions) -> PollSettings:
         low, high = expected if isinstance(expected, list | tuple) else (expected, expected)
         if not 0 < low <= high < math.inf:
             raise ValueError(
-                f"`expected` must be a number of seconds above 0, or a shorter and a longer one, not {expected}"
+                f"`expected` must be a number of seconds above 0, or the least and the greatest number, not {expected}"
             )
     for name, (_, option) in POLLING_OPTIONS.items():
         value: Any = options.get(name)

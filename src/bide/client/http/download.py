@@ -170,8 +170,8 @@ class _PartFile:
     def page(self) -> bytes:
         if self.size - self._start > LARGEST:
             raise BideError(
-                f"A page of the result is larger than {LARGEST >> 20} MiB, and it must be read for the next one. "
-                "Ask for smaller pages"
+                f"A page of the result is larger than {LARGEST >> 20} MiB. The client must read it to find the next "
+                "page: request smaller pages"
             )
         self._file.seek(self._start)
         return self._file.read()

@@ -238,7 +238,8 @@ class Sender:
             if not stream or following.authorized:
                 await self.wait_for_budget()
             call = following
-        raise BadPoll(310, "the API redirects in a circle", final=True, code="redirect-loop")
+        detail = f"the API redirects the request more than {REDIRECTS} times"
+        raise BadPoll(310, detail, final=True, code="redirect-loop")
 
     def _redirected(self, call: Call, answer: Answer, poll: bool) -> Call | None:
         """The request of a redirect; None if the answer is not a redirect, or must not be followed."""
