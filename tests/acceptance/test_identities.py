@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from tests.waiting import until
 TARGET = "tests.apps.echo:app"
 
 
-def bide(*arguments: str, code: int = 0, **environment: str) -> tuple[str, str]:
+def bide(
+    *arguments: str, code: int = 0, environment: Mapping[str, str] | None = None
+) -> tuple[str, str]:
     """Run a command; return its output and its messages."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("BIDE_")}
     done = subprocess.run(
@@ -28,7 +31,7 @@ def bide(*arguments: str, code: int = 0, **environment: str) -> tuple[str, str]:
         check=False,
         capture_output=True,
         text=True,
-        env={**clean, **environment},
+        env={**clean, **(environment or {})},
         timeout=60,
     )
     assert done.returncode == code, (arguments, done)
@@ -43,7 +46,7 @@ class Protected(ServiceProcess):
     admin = ""
 
     def bide(self, *arguments: str, key: str, code: int = 0) -> str:
-        out, said = bide(*arguments, "--url", self.url, code=code, BIDE_KEY=key)
+        out, said = bide(*arguments, "--url", self.url, code=code, environment={"BIDE_KEY": key})
         assert key not in said
         return out if code == 0 else said
 
@@ -92,8 +95,16 @@ def test_the_client_sends_its_key_with_every_request(service: Protected, tmp_pat
     key = json.loads(service.bide("keys", "create", "--tenant", "client", "--json", key=service.admin))[
         "key"
     ]
+    file = tmp_path / "a.bin"
+    file.write_bytes(bytes(20_000_000))  # is sent resumable
     with Client(service.url, key=key) as client:
         assert client.submit("echo").result(timeout=60) is None
+        measured = client.submit("measure", files={"source": file})
+        assert measured.result(timeout=60) == 20_000_000
+        done = client.submit("encode", {"source": "x"})
+        done.result(timeout=60)
+        path = done.download("a.txt", tmp_path)
+        assert path.read_bytes() == b"0123456789"
         jobs = [
             job
             for job in client.submit_many([{"kind": "echo"}] * 3)
@@ -105,6 +116,63 @@ def test_the_client_sends_its_key_with_every_request(service: Protected, tmp_pat
     with Client(service.url) as client, pytest.raises(ServiceError) as refused:
         client.submit("echo")
     assert refused.value.code == "unauthenticated"
+
+
+def test_commands_send_their_key(service: Protected, tmp_path: Path) -> None:
+    key = json.loads(
+        service.bide("keys", "create", "--tenant", "commands", "--json", key=service.admin)
+    )["key"]
+    job = json.loads(service.bide("submit", "echo", "--json", key=key))["jobId"]
+    assert service.bide("wait", job, "--processes", "2", "--json", key=key)
+    assert service.bide("wait", f"{service.url}/jobs/{job}", "--json", key=key)
+    assert service.bide("events", job, "--json", key=key)
+    service.bide("log", job, key=key)
+    assert service.bide("retry", job, key=key, code=1)  # it is DONE
+    refused = service.bide("queue", "list", key=key, code=1)
+    assert "403 forbidden" in refused
+
+
+def test_a_stored_key_goes_to_its_service_only(service: Protected, tmp_path: Path) -> None:
+    config = {"XDG_CONFIG_HOME": str(tmp_path)}
+    file, stored = tmp_path / "operator.key", tmp_path / "bide" / "keys.json"
+    file.write_text(service.admin + "\n")
+    login = ("login", "--url", service.url, "--key-file", str(file))
+    _, said = bide(*login, environment=config)
+    assert service.admin not in said and str(stored) in said
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    bide("keys", "list", "--url", f"{service.url}/", environment=config)
+    # A variable counts more, and another address of the same service is another service.
+    wrong = bide("list", "--url", service.url, code=1, environment={**config, "BIDE_KEY": "wrong"})[1]
+    assert "401 unauthenticated" in wrong
+    elsewhere = service.url.replace("127.0.0.1", "localhost")
+    assert "401 unauthenticated" in bide("list", "--url", elsewhere, code=1, environment=config)[1]
+    stored.chmod(0o644)
+    assert "chmod 600" in bide("list", "--url", service.url, code=1, environment=config)[1]
+    stored.chmod(0o600)
+    bide("logout", "--url", service.url, environment=config)
+    assert "401 unauthenticated" in bide("list", "--url", service.url, code=1, environment=config)[1]
+    assert "no key" in bide("logout", "--url", service.url, code=1, environment=config)[1]
+    file.write_text("bide_4t9hq2m0xk1c_wrong")
+    assert "does not accept this key" in bide(*login, code=1, environment=config)[1]
+    assert "--key-file" in bide("login", "--url", service.url, code=2, environment=config)[1]
+
+
+def test_doctor_says_who_may_use_the_service(service: Protected, tmp_path: Path) -> None:
+    def check(code: int = 0, *arguments: str, **environment: str) -> dict[str, str]:
+        out, _ = bide(
+            "doctor", "--json", "--data", str(tmp_path), *arguments, code=code, environment=environment
+        )
+        return {found["check"]: found["detail"] for found in map(json.loads, out.splitlines())}
+
+    found = check(0, "--url", service.url)
+    assert found["service access"] == "callers need a credential"
+    assert "scope admin" in found["service"]
+    found = check(0, "--url", service.url, BIDE_KEY=service.admin)
+    assert found["service"] == f"{service.url} is ready"
+    assert "no authentication" in found["access"]
+    assert "need an API key" in check(BIDE_HOST="0.0.0.0", BIDE_AUTH="keys")["access"]
+    assert "--auth keys" in check(1, BIDE_HOST="0.0.0.0")["access"]
+    assert "--insecure" in check(BIDE_HOST="0.0.0.0", BIDE_INSECURE="1")["access"]
 
 
 def test_a_folder_in_use_names_the_other_way(service: Protected) -> None:

@@ -138,8 +138,8 @@ def _message(type_: str) -> Message:
 # What depends on the job, not on the request: it is missing, in another status, at another ETag, or too short. 405: an id
 # that is the name of an operation.
 _STATE = ["2xx", "304", "404", "405", "409", "410", "412", "416"]
-# What a schema cannot say: a deadline lies ahead, a cursor comes from an earlier answer, `id` stands alone, `from` is
-# before `to`, the statuses and the priority fit the action.
+# What a schema cannot say: a deadline or an expiry lies ahead, a cursor comes from an earlier answer, `id` stands alone,
+# `from` is before `to`, the statuses and the priority fit the action.
 _UNSAYABLE = [*_STATE, "400", "422"]
 
 
@@ -173,7 +173,7 @@ _SETTINGS: dict[str, Any] = {
             {"include-operation-id": name, **_refusals(_UNSAYABLE)}
             for name in (
                 *("submitJob", "listJobs", "getStatistics", "bulkAction"),
-                *("createWebhook", "updateWebhook", "replayWebhook"),
+                *("createWebhook", "updateWebhook", "replayWebhook", "createKey"),
             )
         ),
         # A length, a checksum, a list of parts, a size that fits the chunk: their forms say too little.

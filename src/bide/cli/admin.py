@@ -96,6 +96,15 @@ class Checkup(NamedTuple):
 @BROKER
 @BLOBS
 @click.option("--url", envvar="BIDE_URL", help="Also check a running service.")
+@click.option(
+    "--key", envvar="BIDE_KEY", help="The API key for --url, with the scope admin. Prefer --key-file."
+)
+@click.option(
+    "--key-file",
+    envvar="BIDE_KEY_FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the API key.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per check.")
 def doctor(
     target: str | None,
@@ -104,6 +113,8 @@ def doctor(
     broker: str | None,
     blobs: str | None,
     url: str | None,
+    key: str | None,
+    key_file: Path | None,
     as_json: bool,
 ) -> None:
     """Check this installation. The exit code is 1 if a check fails.
@@ -116,9 +127,14 @@ def doctor(
       bide doctor tasks:app --store postgresql://… --broker redis://queue.example.org/0
       bide doctor workers:celery
       bide doctor --blobs 's3://files/bide?region=eu-central-1'
-      bide doctor --url http://127.0.0.1:8642
+      bide doctor --url http://127.0.0.1:8642 --key-file operator.key
     """
-    findings = list(_findings(target, data, store, broker, blobs, url))
+    if key is None and key_file is not None:
+        key = key_file.read_text(encoding="utf-8").strip()
+    findings = [
+        *_findings(target, data, store, broker, blobs),
+        *([] if url is None else _service(url, key)),
+    ]
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
@@ -135,7 +151,6 @@ def _findings(
     store: str | None,
     broker: str | None,
     blobs: str | None,
-    url: str | None,
 ) -> Iterator[Checkup]:
     registry, celery = None, None
     if target is not None:
@@ -157,8 +172,7 @@ def _findings(
         yield _try("celery settings", lambda: str(_doctor_module().settings(celery)))
     if broker is not None:
         yield from _of_workers(registry, store, broker)
-    if url is not None:
-        yield from _service(url)
+    yield _try("access", _access)
 
 
 def _try(check: str, look: Callable[[], str]) -> Checkup:
@@ -271,26 +285,64 @@ def _app(target: str) -> str:
     return "; ".join(f"queue {queue}: {', '.join(kinds)}" for queue, kinds in sorted(queues.items()))
 
 
-def _service(url: str) -> Iterator[Checkup]:
-    import asyncio
+def _access() -> str:
+    """Who may use a service that `bide serve` starts with the variables and the bide.toml of this folder."""
+    from bide.cli.serve import check_exposure
 
+    found = (click.get_current_context().find_root().default_map or {}).get("serve", {})
+    host = os.environ.get("BIDE_HOST") or str(found.get("host", "127.0.0.1"))
+    auth = os.environ.get("BIDE_AUTH") or str(found.get("auth", "none"))
+    insecure = click.BOOL.convert(
+        os.environ.get("BIDE_INSECURE") or found.get("insecure", False), None, None
+    )
+    return f"`bide serve` on {host}: {check_exposure(host, auth, insecure)}"
+
+
+def _service(url: str, key: str | None) -> Iterator[Checkup]:
+    import asyncio
+    from urllib.parse import urlsplit
+
+    from bide.cli.login import stored_key
+    from bide.client.apis.answers import Answer
+    from bide.client.apis.values import without_credentials
     from bide.client.http.addresses import check_address, split_credentials
     from bide.client.http.transport import Transport, time_limit
+    from bide.server.config import is_loopback
 
     found: list[dict[str, str]] = []
+    shown = key or stored_key(url)
+
+    async def get(path: str, headers: dict[str, str]) -> Answer:
+        transport = Transport(service=True)
+        try:
+            return await transport.exchange("GET", path, headers, timeout=time_limit(0.0))
+        finally:
+            await transport.close()
 
     async def ask() -> str:
         check_address(url)
         address, headers = split_credentials(url.rstrip("/"))
-        transport = Transport(service=True)
-        try:
-            sent = await transport.exchange("GET", f"{address}/readyz", headers, timeout=time_limit(0.0))
-            answer = sent.raise_for_status().read(dict[str, Any])
-        finally:
-            await transport.close()
+        if shown:
+            headers = {**headers, "Authorization": f"Bearer {shown}"}
+        sent = await get(f"{address}/readyz", headers)
+        answer = sent.raise_for_status().read(dict[str, Any])
         found.extend(answer.get("warnings", ()))
-        return f"{url} is ready"
+        hidden = "" if "warnings" in answer else "; only a key with the scope admin shows its warnings"
+        return f"{without_credentials(url)} is ready{hidden}"
+
+    async def ask_as_nobody() -> str:
+        address, _ = split_credentials(url.rstrip("/"))
+        status = (await get(f"{address}/jobs?limit=1", {})).status
+        if status in (401, 403):
+            return "callers need a credential"
+        if status == 200 and not is_loopback(urlsplit(address).hostname or ""):
+            raise SetupError(
+                f"{without_credentials(url)} lists jobs without a credential. Start the service with --auth keys, or let "
+                "the proxy authenticate callers."
+            )
+        return f"a request without a credential gets {status}"
 
     yield _try("service", lambda: asyncio.run(ask()))
+    yield _try("service access", lambda: asyncio.run(ask_as_nobody()))
     for warning in found:
         yield Checkup(f"service: {warning.get('code')}", False, str(warning.get("detail")))

@@ -338,6 +338,11 @@ class Service:
         await self.upkeep.start()
         if self.authenticator is not None:
             await self.authenticator.start()
+            if not await self.keys.find_all():
+                log.warning(
+                    "there is no API key yet, so requests get 401: create one with `bide keys create --scope admin` and the "
+                    "--data or --store of this service; with --data, stop the service first"
+                )
 
     async def stop(self, drain: float | None = None) -> None:
         """Call `drain` and `close`. If there is a listener, stop it in between, because open requests need the store."""

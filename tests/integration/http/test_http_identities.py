@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -23,6 +25,9 @@ from bide.server.store import EventFilter, Filter, RecordFilter
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
 from tests.integration.http.service import MAX_BODY, Reply, Service, kinds
 from tests.integration.http.test_http_events import SSE, listen, listening
+from tests.integration.http.test_http_webhooks import deliver
+from tests.receiver import Receiver
+from tests.servers.postgres import Postgres
 from tests.waiting import eventually
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -52,6 +57,20 @@ def protected(folder: Path) -> Service:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with protected(tmp_path).opened() as service:
+        yield Site(service, await service.key("a"), await service.key("b"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def stored(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
+    """The same on both stores."""
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        monkeypatch.setenv("BIDE_TEST_STORE", server.url)
+    else:
+        monkeypatch.delenv("BIDE_TEST_STORE", raising=False)
     async with protected(tmp_path).opened() as service:
         yield Site(service, await service.key("a"), await service.key("b"))
 
@@ -213,7 +232,8 @@ async def everything(service: Service) -> Any:
     return jobs, sorted(uploads, key=lambda upload: upload.id), records, events
 
 
-async def test_resources_of_another_tenant_do_not_exist(site: Site) -> None:
+async def test_resources_of_another_tenant_do_not_exist(stored: Site) -> None:
+    site = stored
     known = await resources(site)
     unknown = "01" + "0" * 24
     before = await everything(site.service)
@@ -248,7 +268,8 @@ def _anonymous(reply: Reply, own_id: str) -> dict[str, Any]:
     return document
 
 
-async def test_lists_and_statistics_are_of_one_tenant(site: Site) -> None:
+async def test_lists_and_statistics_are_of_one_tenant(stored: Site) -> None:
+    site = stored
     known = await resources(site)
     service, first = site.service, known["jobId"][0]
     mine = await submit(site, site.b)
@@ -268,6 +289,9 @@ async def test_lists_and_statistics_are_of_one_tenant(site: Site) -> None:
     assert stats["total"]["submitted"] == 1
     bulk = {"action": "cancel", "filter": {}, "dryRun": True}
     assert (await service.call("POST", "/bulk", json=bulk, key=site.b)).json() == {"count": 1}
+    named = {"action": "cancel", "filter": {"id": [first, mine]}, "dryRun": True}
+    assert (await service.call("POST", "/bulk", json=named, key=site.b)).json() == {"count": 1}
+    assert (await service.call("GET", "/uploads", key=site.b)).json()["uploads"] == []
     assert (await service.call("GET", "/webhooks", key=site.b)).json() == {"webhooks": []}
     secrets = [
         (await service.call("GET", "/webhooks/secret", key=key)).json() for key in (site.a, site.b)
@@ -275,8 +299,8 @@ async def test_lists_and_statistics_are_of_one_tenant(site: Site) -> None:
     assert secrets[0] != secrets[1]
     page = (await service.call("GET", "/events", key=site.b)).json()
     assert {event["jobId"] for event in page["events"]} == {mine}
-    named = (await service.call("GET", f"/events?id={first}", key=site.b)).json()
-    assert named["events"] == []
+    page = (await service.call("GET", f"/events?id={first}", key=site.b)).json()
+    assert page["events"] == []
 
 
 async def test_keys_of_submissions_are_of_one_tenant(site: Site) -> None:
@@ -323,6 +347,28 @@ async def test_a_job_and_its_uploads_have_the_tenant_of_the_key(site: Site) -> N
     assert (await service.call("GET", f"/jobs/{one['jobId']}", key=site.b)).status == 404
 
 
+async def test_webhooks_receive_the_events_of_their_tenant(site: Site) -> None:
+    service = site.service
+    async with Receiver().serving() as receiver:
+        hooks = {}
+        for name, key in (("a", site.a), ("b", site.b)):
+            hook = {"url": f"{receiver.url}/{name}", "events": ["terminal"]}
+            made = (await service.call("POST", "/webhooks", json=hook, key=key)).json()
+            receiver.secrets.append(made["secret"])
+            hooks[name] = made["id"]
+        job_id = await submit(site, site.a)
+        await service.finish(await service.claim())
+        try:
+            await deliver(service)
+        finally:
+            await service.parts.webhooks.publisher.stop()
+        counts = {}
+        for name, key in (("a", site.a), ("b", site.b)):
+            reply = await service.call("GET", f"/webhooks/{hooks[name]}/deliveries", key=key)
+            counts[name] = [json.loads(d["body"])["data"]["jobId"] for d in reply.json()["deliveries"]]
+        assert counts == {"a": [job_id], "b": []}
+
+
 async def test_events_of_queues_need_admin(site: Site) -> None:
     service = site.service
     operator, reader = await service.key("-"), await service.key("-", "read", "control")
@@ -344,7 +390,8 @@ async def test_events_of_queues_need_admin(site: Site) -> None:
 # --- keys
 
 
-async def test_the_life_of_a_key(site: Site) -> None:
+async def test_the_life_of_a_key(stored: Site) -> None:
+    site = stored
     service, admin = site.service, site.a
     new = {"name": "robot", "scopes": ["read"], "tenant": "c", "expiresAt": "2100-01-01T00:00:00Z"}
     made = await service.call("POST", "/keys", json=new, key=admin)
@@ -356,8 +403,8 @@ async def test_the_life_of_a_key(site: Site) -> None:
     (listed,) = [k for k in (await service.call("GET", "/keys", key=admin)).json()["keys"] if k["name"]]
     assert "key" not in listed and listed["tenant"] == "c" and listed["scopes"] == ["read"]
     # The secret is in no record of the store.
-    stored = await service.store.records("api_keys", RecordFilter(tenant="-"))
-    assert key["key"].split("_")[2] not in "".join(stored.values())
+    records = await service.store.records("api_keys", RecordFilter(tenant="-"))
+    assert key["key"].split("_")[2] not in "".join(records.values())
 
     rotated = await service.call("POST", f"/keys/{key['id']}/rotate", json={"overlap": 60}, key=admin)
     again = rotated.json()
@@ -504,6 +551,37 @@ async def test_open_streams_end_when_the_key_is_revoked(
         with pytest.raises(InvalidStatus) as refused:
             await websockets.asyncio.client.connect(url, proxy=None, additional_headers=bearer)
         assert refused.value.response.status_code == 401
+
+
+async def test_a_stream_ends_when_another_replica_revokes_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres
+) -> None:
+    monkeypatch.setenv("BIDE_TEST_STORE", postgres.url)
+    async with (
+        protected(tmp_path).opened() as one,
+        protected(tmp_path).opened() as two,
+        listening(two) as client,
+    ):
+        admin, text = await one.key("-"), await one.key("a", "read")
+
+        async def stream() -> aiohttp.ClientResponse:
+            async with asyncio.timeout(20):
+                while True:  # the other replica learns of the key
+                    answer = await client.get(
+                        "/events", headers={**SSE, "Authorization": f"Bearer {text}"}
+                    )
+                    if answer.status == 200:
+                        return answer
+                    await asyncio.sleep(0.05)
+
+        events = listen(await stream())
+        assert (await anext(events)).event == "snapshot"
+        path = f"/keys/{text.split('_')[1]}"
+        assert (await one.call("DELETE", path, key=admin)).status == 204
+        begin = time.monotonic()
+        assert [heard async for heard in events] == []
+        # A refresh per second, and much time for a busy machine; the client's limit is 20 s.
+        assert time.monotonic() - begin < 15
 
 
 async def _end(service: Service) -> str:

@@ -22,6 +22,7 @@ from bide.server.identities.keys import ID_PATTERN, MAX_OVERLAP, OVERLAP, ApiKey
 from bide.server.intake import decode
 
 UNCACHED = (b"cache-control", b"no-store")
+Instant = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 TenantName = Annotated[str, msgspec.Meta(pattern=f"^(?:{TENANT.pattern})$")]
 
 
@@ -29,7 +30,7 @@ class NewKey(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
     scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=10)] = DEFAULT_SCOPES
     tenant: TenantName | None = None  # None: that of the caller
-    expires_at: str | None = None
+    expires_at: Instant | None = None
 
 
 class KeyRotation(msgspec.Struct, forbid_unknown_fields=True):
