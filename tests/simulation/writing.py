@@ -56,6 +56,7 @@ class SimWriter(GroupCommitWriter):
         *,
         jobs: Sequence[str] = (),
         keys: Sequence[Any] = (),
+        records: Sequence[Any] = (),
         first: bool = False,
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
@@ -63,7 +64,9 @@ class SimWriter(GroupCommitWriter):
             return future
         if self._closed:
             raise RuntimeError("the store is closed")
-        self._queued.append((WriteOperation(run, jobs, keys), future, first, self._faults.next()))
+        self._queued.append(
+            (WriteOperation(run, jobs, keys, records), future, first, self._faults.next())
+        )
         if self._timeouts is not None and not first:
             self._timeouts.watch(future)
         self._begin(self._rng.uniform(0, 0.002))

@@ -14,7 +14,7 @@ BideError
 │   ├── TakenOver                 409   ├── WrongLength        422   ├── ChecksumMismatch    460
 │   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
 │   ├── FinalUpload               403   ├── NotConfirmed       409
-│   ├── QueryTimeout              503
+│   ├── QueryTimeout              503   ├── QuotaExceeded      429   ├── Overloaded          503
 │   └── StorageUnavailable        503
 ├── JobError               raised by a handler, with a code
 ├── JobFailed              the job that a caller waits for failed
@@ -194,11 +194,14 @@ class Problem(BideError):
         *,
         errors: list[dict[str, str]] | None = None,
         headers: dict[str, str] | None = None,
+        members: dict[str, Any] | None = None,
     ) -> None:
+        """`members` are more members of the problem document."""
         super().__init__(detail)
         self.detail = detail
         self.errors = errors
         self.headers = headers or {}
+        self.members = members
 
 
 class MalformedRequest(Problem):
@@ -359,6 +362,18 @@ class IdempotencyConflict(Problem):
         "than 24 hours ago."
     )
     remedy = "Use a new key for a new job. Send the same body to get the first job again."
+
+
+class QuotaExceeded(Problem):
+    code, status, title, retryable = "quota-exceeded", 429, "Quota exceeded", True
+    meaning = (
+        "The tenant has reached one of its limits: submissions per time, waiting jobs, stored bytes, open streams or "
+        "uploads."
+    )
+    remedy = (
+        "Wait for the seconds in Retry-After, then send the request again. RateLimit and RateLimit-Policy in every "
+        "response to a submission show what is left, so that you can send at that rate."
+    )
 
 
 class HeadTooLarge(Problem):

@@ -29,6 +29,7 @@ from bide.core.errors import (
 )
 from bide.core.jobs.record import FileInfo, Job
 from bide.core.wire.http import Dedupe, job_id
+from bide.server.limits import ServiceLimits, forced, quota_exceeded
 from bide.server.media_types import EMPTY, TEXT, accepts_texts, is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
 from bide.server.runner.slots import served
@@ -38,6 +39,7 @@ from bide.server.store import (
     Insertion,
     KeyConflict,
     KeyGone,
+    LimitReached,
     Missing,
     NewJob,
     UploadStore,
@@ -176,7 +178,7 @@ class _RandomBuffer:
 class Intake:
     """Accepts submissions. `hint` notifies the engine of a new job in a queue; None: the engine learns of it after the
     commit. `is_served` returns whether a worker serves a queue that the app does not declare; None accepts any queue.
-    `webhooks`: None rejects submissions with a webhook.
+    `webhooks`: None rejects submissions with a webhook. `limits`: None has no limits.
     """
 
     def __init__(
@@ -186,12 +188,14 @@ class Intake:
         hint: Callable[[str, str], None] | None = None,
         is_served: Callable[[str], Awaitable[bool]] | None = None,
         webhooks: WebhookService | None = None,
+        limits: ServiceLimits | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
         self._hint = hint or (lambda queue, kind: None)
         self._is_served = is_served
         self._webhooks = webhooks
+        self._limits = limits
         self._random = _RandomBuffer()
         self._stopping = False
 
@@ -210,6 +214,8 @@ class Intake:
         self.check_open()
         new = await self.prepare(submission, key=key, trace_id=trace_id, tenant=tenant)
         (outcome,) = await self._insert([new])
+        if new.limits is not None and self._limits is not None:
+            (outcome,) = await self._limits.settle([new], [outcome], self._insert)
         return accepted(outcome, new)
 
     def id(self, now: float) -> str:
@@ -231,7 +237,11 @@ class Intake:
                 )
             except Problem as problem:
                 prepared.append(problem)
-        stored = iter(await self._insert([p for p in prepared if isinstance(p, NewJob)]))
+        new = [p for p in prepared if isinstance(p, NewJob)]
+        outcomes = await self._insert(new)
+        if self._limits is not None and any(n.limits is not None for n in new):
+            outcomes = await self._limits.settle(new, outcomes, self._insert)
+        stored = iter(outcomes)
         return [p if isinstance(p, Problem) else _or_problem(next(stored), p) for p in prepared]
 
     def _insert(self, new: Sequence[NewJob]) -> Awaitable[list[Insertion]]:
@@ -240,6 +250,11 @@ class Intake:
         for queue, kind in {(item.job.queue, item.job.kind) for item in new}:
             self._hint(queue, kind)
         return storing
+
+    def learn(self, new: NewJob, outcome: Insertion | None) -> None:
+        """Learn from the outcome of an insertion that the caller did itself what is left of the limits."""
+        if new.limits is not None and self._limits is not None:
+            self._limits.learn([new], [outcome])
 
     def hint(self, new: NewJob) -> None:
         """Hint at a job that the caller stores itself, before the commit: the claim is then in the same transaction."""
@@ -330,7 +345,17 @@ class Intake:
         content = b"" if dedupe is None else _content(submission, files, names=dedupe == "content+name")
         raw = bytes(submission.input)
         search = kind.search_terms(raw) if kind.search else ()
-        new = NewJob(job, raw, files, key, fingerprint, content, search)
+        limits = None
+        if self._limits is not None and parent is None:
+            limits = self._limits.of_job(job.tenant, job.kind)
+            if limits is not None and promised:
+                limits = forced(limits)
+            elif limits is not None and key is None and dedupe is None:
+                self._limits.check(job.tenant, job.kind)
+        new = NewJob(job, raw, files, key, fingerprint, content, search, limits=limits)
+        if limits is not None and uploads is not None and not promised:
+            assert self._limits is not None
+            await self._limits.make_room(new)
         if submission.webhook is not None:
             new = await self._with_webhook(new, submission.webhook, promised)
         if checked.queue != kind.queue and not promised:
@@ -521,6 +546,9 @@ def accepted(outcome: Insertion, new: NewJob) -> Inserted:
             f"this Idempotency-Key was used for job {outcome.job_id}, which was deleted or purged; "
             "use a new key for a new job"
         )
+    if isinstance(outcome, LimitReached):
+        assert new.limits is not None
+        raise quota_exceeded(new.limits, outcome, new.job.created_at)
     return outcome
 
 

@@ -34,6 +34,7 @@ from bide.server.http.app import HttpApp
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.intake import Intake
+from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import BULK, Registry
@@ -102,7 +103,8 @@ def assemble(
     hint = engine.hint if embedded else None
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
     webhooks = _webhooks(config, store)
-    intake = Intake(registry, store, hint, is_served, webhooks)
+    limits = ServiceLimits(config.limits, store)
+    intake = Intake(registry, store, hint, is_served, webhooks, limits if limits.on else None)
     orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
     uploads = UploadService(
         store,
@@ -151,6 +153,7 @@ def assemble(
         bulk=BulkActions(registry, store, intake, bulk.hint),
         keys=keys,
         authenticator=authenticator,
+        limits=limits,
     )
     return Service(
         config=config,

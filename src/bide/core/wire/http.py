@@ -231,6 +231,8 @@ def render_problem(problem: Problem, instance: str, trace_id: str, base: str = "
     }
     if problem.errors is not None:
         document["errors"] = problem.errors
+    if problem.members:
+        document.update(problem.members)
     return encode(document)
 
 

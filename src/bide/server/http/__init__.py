@@ -18,6 +18,7 @@ from bide.server.events.broadcaster import Broadcaster
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys
 from bide.server.intake import Intake
+from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
@@ -58,5 +59,6 @@ class Components:
     bulk: BulkActions
     keys: ApiKeys
     authenticator: Authenticator | None  # None: the service has no authentication
+    limits: ServiceLimits
     # The cache of status responses: rendered bodies by job id, ETag and base path.
     status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from bide.core.errors import (
     MisdirectedUpload,
     NotFound,
     PayloadTooLarge,
+    QuotaExceeded,
     StorageFull,
     StorageUnavailable,
     TakenOver,
@@ -137,7 +138,7 @@ _COMPLETED = ResponseSpec(
 )
 _MAKING = (
     *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent, Gone),
-    *(StorageFull, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
+    *(StorageFull, QuotaExceeded, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
 )
 
 OPERATIONS = [

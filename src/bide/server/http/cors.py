@@ -22,7 +22,8 @@ _REQUEST_HEADERS = (
 )
 _EXPOSED_HEADERS = (
     b"Content-Disposition, Content-Range, ETag, Idempotency-Replayed, Job-Location, Location, Preference-Applied, "
-    b"Repr-Digest, Retry-After, Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, "
+    b"RateLimit, RateLimit-Policy, Repr-Digest, Retry-After, Tus-Checksum-Algorithm, "
+    b"Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, "
     b"Upload-Concat, Upload-Defer-Length, Upload-Expires, Upload-Length, Upload-Metadata, Upload-Offset"
 )
 

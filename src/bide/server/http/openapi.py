@@ -58,6 +58,11 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Tus-Max-Size": ("The largest upload in bytes.", {"type": "string", "pattern": "^[0-9]+$"}),
     "Upload-Offset": ("The bytes that are on disk.", {"type": "string", "pattern": "^[0-9]+$"}),
     "Upload-Expires": ("When an incomplete upload is removed.", {"type": "string"}),
+    "RateLimit": (
+        "What is left of each limit of submissions, and in how many seconds there is more.",
+        {"type": "string"},
+    ),
+    "RateLimit-Policy": ("The limits of submissions per time.", {"type": "string"}),
     "Repr-Digest": ("The SHA-256 of the file (RFC 9530).", {"type": "string"}),
 }
 _BEARER = {

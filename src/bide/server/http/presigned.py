@@ -17,6 +17,7 @@ from bide.core.errors import (
     MalformedRequest,
     NotFound,
     PayloadTooLarge,
+    QuotaExceeded,
     SignatureExpired,
     StorageFull,
     StorageUnavailable,
@@ -249,7 +250,16 @@ _NUMBER = Parameter(
     required=True,
 )
 _STORING_PROBLEMS = (
-    *(NotFound, Gone, BadSignature, SignatureExpired, UploadConflict, WrongLength, StorageFull),
+    *(
+        NotFound,
+        Gone,
+        BadSignature,
+        SignatureExpired,
+        UploadConflict,
+        WrongLength,
+        StorageFull,
+        QuotaExceeded,
+    ),
     TakenOver,
     *(UnsupportedMedia, InvalidInput),
 )
@@ -277,7 +287,7 @@ OPERATIONS = [
         problems=(
             *_READING,
             *(UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, UploadConflict, Gone),
-            *(StorageFull, StorageUnavailable),
+            *(StorageFull, QuotaExceeded, StorageUnavailable),
         ),
         example="$BASE/uploads/presign -H 'Content-Type: application/json' "
         '-d \'{"name": "a.mp4", "contentType": "video/mp4", "size": 20000000}\'',

@@ -7,7 +7,7 @@ need one or two of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, quote
@@ -56,6 +56,10 @@ class Response(msgspec.Struct):
     headers: Headers
     body: bytes = b""
     stream: Stream | None = None
+
+
+def header_lines(headers: Mapping[str, str]) -> Headers:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 def json_response(status: int, body: bytes, *more: tuple[bytes, bytes]) -> Response:
@@ -253,7 +257,7 @@ def problem_response(problem: Problem, instance: str, trace_id: str, base: str) 
     headers = [
         (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),
-        *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
+        *header_lines(problem.headers),
     ]
     if "Cache-Control" not in problem.headers:
         # Caches may keep a 404 or 410 that has no Cache-Control.

@@ -14,6 +14,7 @@ from bide.core.errors import (
     MalformedRequest,
     PayloadTooLarge,
     Problem,
+    QuotaExceeded,
     StorageFull,
     UnknownKind,
     UnsupportedMedia,
@@ -32,6 +33,7 @@ from bide.server.http.request import (
     REPLAYED,
     HttpRequest,
     Response,
+    header_lines,
     json_response,
     object_response,
     wrong_parameter,
@@ -66,6 +68,16 @@ class WireBatch(msgspec.Struct):
 
 
 async def submit(request: HttpRequest) -> Response:
+    try:
+        return await _submit(request)
+    except QuotaExceeded:
+        raise
+    except Problem as problem:
+        problem.headers.update(request.components.limits.headers(request.tenant))
+        raise
+
+
+async def _submit(request: HttpRequest) -> Response:
     key = read_idempotency_key(request.header(b"idempotency-key"))
     preferred = request.header(b"prefer")
     preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
@@ -88,6 +100,7 @@ async def submit(request: HttpRequest) -> Response:
         applied = [(b"preference-applied", b"wait=%d" % preferences.wait)]
         shown = await _until_done(request, shown, preferences.wait)
     done = shown.job.status.terminal and not preferences.respond_async
+    applied += header_lines(request.components.limits.headers(request.tenant, stored.job.kind))
     if not stored.created:
         applied.append(REPLAYED)
     return json_response(
@@ -151,9 +164,12 @@ async def submit_batch(request: HttpRequest) -> Response:
         else JobView(request, outcome.job).submitted_body(replayed=not outcome.created)
         for outcome in outcomes
     ]
-    return object_response(WireBatch([msgspec.Raw(entry) for entry in entries]), status=202)
+    limits = request.components.limits.headers(request.tenant)
+    body = WireBatch([msgspec.Raw(entry) for entry in entries])
+    return object_response(body, *header_lines(limits), status=202)
 
 
+_LIMITS = ("RateLimit", "RateLimit-Policy")
 _READING = (MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput)
 
 OPERATIONS = [
@@ -177,18 +193,24 @@ OPERATIONS = [
                 202,
                 "Accepted.",
                 JobStatus,
-                headers=("Location", "Retry-After", "Preference-Applied", "Idempotency-Replayed"),
+                headers=(
+                    "Location",
+                    "Retry-After",
+                    "Preference-Applied",
+                    "Idempotency-Replayed",
+                    *_LIMITS,
+                ),
             ),
             ResponseSpec(
                 200,
                 "The job has ended.",
                 JobStatus,
-                headers=("Location", "Preference-Applied", "Idempotency-Replayed"),
+                headers=("Location", "Preference-Applied", "Idempotency-Replayed", *_LIMITS),
             ),
         ),
         problems=(
             *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired, Gone),
-            *(WrongContent, ChecksumMismatch, StorageFull),
+            *(WrongContent, ChecksumMismatch, StorageFull, QuotaExceeded),
         ),
         example="-X POST $BASE/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: a-key' "
         '-d \'{"kind": "KIND", "input": {}}\'',
@@ -205,7 +227,11 @@ OPERATIONS = [
         parameters=(IDEMPOTENCY_KEY,),
         body="Submissions",
         scope="submit",
-        responses=(ResponseSpec(202, "One status or problem per submission, in order.", WireBatch),),
+        responses=(
+            ResponseSpec(
+                202, "One status or problem per submission, in order.", WireBatch, headers=_LIMITS
+            ),
+        ),
         problems=_READING,
         example="-X POST $BASE/jobs/batch -H 'Content-Type: application/json' "
         '-d \'{"jobs": [{"kind": "KIND", "input": {}}]}\'',

@@ -27,6 +27,7 @@ from bide.core.errors import (
     NotFound,
     PayloadTooLarge,
     Problem,
+    QuotaExceeded,
     StorageFull,
     TakenOver,
     TusVersion,
@@ -326,7 +327,14 @@ _RESPONSE_HEADERS = (
 )
 _PROBLEMS = (
     *(MalformedRequest, WrongOffset, TakenOver, UploadConflict, WrongLength, WrongContent, InvalidInput),
-    *(ChecksumMismatch, UnsupportedMedia, StorageFull, PayloadTooLarge, MisdirectedUpload),
+    *(
+        ChecksumMismatch,
+        UnsupportedMedia,
+        StorageFull,
+        QuotaExceeded,
+        PayloadTooLarge,
+        MisdirectedUpload,
+    ),
     *(IdempotencyConflict, IdempotencyKeyRequired, UnknownKind, TusVersion, NotFound, Gone, FinalUpload),
 )
 _ABOUT = "According to tus 1.0 (https://tus.io/protocols/resumable-upload); every tus client works. "

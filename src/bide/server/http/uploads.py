@@ -15,6 +15,7 @@ from bide.core.errors import (
     MisdirectedUpload,
     NotFound,
     PayloadTooLarge,
+    QuotaExceeded,
     StorageFull,
     UnsupportedMedia,
     UploadConflict,
@@ -199,7 +200,7 @@ OPERATIONS = [
         responses=(ResponseSpec(201, "The upload.", WireUpload, headers=("Location",)),),
         problems=(
             *(MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput, WrongLength),
-            *(ChecksumMismatch, StorageFull, Gone),
+            *(ChecksumMismatch, StorageFull, QuotaExceeded, Gone),
         ),
         example="--data-binary @FILE '$BASE/uploads?name=FILE'",
     ),

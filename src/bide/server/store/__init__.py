@@ -28,6 +28,8 @@ from bide.core.errors import SetupError
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import FileInfo, Job, Status
 from bide.core.jobs.state_machine import Change, Refused
+from bide.core.pacing.budget import Limit
+from bide.core.pacing.rate_limit import RateState
 from bide.core.wire.http import Event
 from bide.server.store.rollups import RollupQuery
 from bide.server.upload_record import Upload, UploadStatus, upload_of
@@ -49,6 +51,7 @@ RecordTable = Literal[
     "identities",
     "api_keys",
     "api_key_uses",
+    "limits",
 ]
 RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
 OnEvents = Callable[[Sequence[Event]], None]
@@ -87,6 +90,23 @@ class NewRecord(msgspec.Struct, frozen=True):
     if_absent: bool = False  # leave an existing record as it is
 
 
+class JobLimits(msgspec.Struct, frozen=True):
+    """The limits that a new job must fit into, by policy: `default` is the tenant's, `kind:NAME` that of a kind."""
+
+    rates: tuple[tuple[str, Limit], ...] = ()  # submissions per time
+    waiting: tuple[tuple[str, int], ...] = ()  # jobs that wait
+    force: bool = False  # count the job, and do not refuse it
+
+
+class TenantUse(msgspec.Struct):
+    """What a tenant has used of its limits. It is a record, which changes together with the jobs of the tenant."""
+
+    rates: dict[str, RateState] = {}  # by policy
+    # How many jobs may be inserted before the waiting jobs must be counted again, by policy and limit.
+    free: dict[str, int] = {}
+    inserted: int = 0  # jobs, ever
+
+
 class NewJob(msgspec.Struct, frozen=True):
     """A job to store, with the data that is only needed to run it."""
 
@@ -100,6 +120,7 @@ class NewJob(msgspec.Struct, frozen=True):
         tuple[str, str], ...
     ] = ()  # path into the input and value, by which lists find the job
     records: tuple[NewRecord, ...] = ()  # that are stored with the job, if it is created
+    limits: JobLimits | None = None  # None: no limit applies
 
     @property
     def content_key(self) -> str | None:
@@ -117,6 +138,17 @@ class Inserted(msgspec.Struct, frozen=True):
 
     job: Job
     created: bool
+    use: TenantUse | None = None  # after it, if there are limits
+
+
+class LimitReached(msgspec.Struct, frozen=True):
+    """The job is not stored, because a limit of its tenant does not allow it."""
+
+    limit: Literal["submit", "waiting"]
+    policy: str
+    most: float
+    wait: float  # seconds until it fits; 0: unknown
+    use: TenantUse
 
 
 class KeyConflict(msgspec.Struct, frozen=True):
@@ -131,7 +163,7 @@ class KeyGone(msgspec.Struct, frozen=True):
     job_id: str
 
 
-Insertion = Inserted | KeyConflict | KeyGone
+Insertion = Inserted | KeyConflict | KeyGone | LimitReached
 
 
 class Missing(msgspec.Struct, frozen=True):

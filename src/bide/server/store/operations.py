@@ -41,10 +41,12 @@ from bide.server.store import (
     Insertion,
     KeyConflict,
     KeyGone,
+    LimitReached,
     Missing,
     NewJob,
 )
-from bide.server.store.transaction import Due, Transaction
+from bide.server.store.tenant_use import admit
+from bide.server.store.transaction import Due, Key, Transaction
 from bide.server.upload_record import UploadStatus
 
 STEP_CHANGES = (
@@ -53,15 +55,27 @@ STEP_CHANGES = (
 )  # a tuple, because `A | B` would be evaluated again for each change
 
 
+KeyChange = tuple[Key, bytes, str | None]  # a key, its fingerprint, and the job that has it now
+
+
 def insert(tx: Transaction, new: NewJob) -> Insertion:
     job = new.job
     stored = tx.existing(job.id)
     if stored is not None:
         return Inserted(stored, created=True)
+    keys: list[KeyChange] = []
     if new.key is not None or new.content:
-        found = _find_earlier(tx, new)
+        found = _find_earlier(tx, new, keys)
         if found is not None:
             return found
+    use = None
+    if new.limits is not None:
+        admitted = admit(tx, new)
+        if isinstance(admitted, LimitReached):
+            return admitted
+        use = admitted
+    for key, fingerprint, replaces in keys:
+        tx.keep_key(key, fingerprint, job.id, replaces=replaces)
     for file in new.files:
         if file.upload is not None:
             upload = tx.upload(file.upload)
@@ -75,12 +89,14 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
         if not record.if_absent or tx.text(record.table, record.name, job.tenant) is None:
             tx.put_text(record.table, record.name, record.text, job.tenant)
     tx.add_event(job, "status")
-    return Inserted(job, created=True)
+    return Inserted(job, created=True, use=use)
 
 
-def _find_earlier(tx: Transaction, new: NewJob) -> Insertion | None:
-    """Return the job of an earlier submission with the same key or the same content, or store the keys of the new job."""
-    job_id, own = new.job.id, (new.job.tenant, new.job.kind, new.key or "")
+def _find_earlier(tx: Transaction, new: NewJob, keys: list[KeyChange]) -> Insertion | None:
+    """Return the job of an earlier submission with the same key or the same content. If there is none, add the keys of the
+    new job to `keys`.
+    """
+    own = (new.job.tenant, new.job.kind, new.key or "")
     if new.key is not None:
         used = tx.key(own)
         if used is not None:
@@ -95,11 +111,15 @@ def _find_earlier(tx: Transaction, new: NewJob) -> Insertion | None:
         used = tx.key(key)
         same = None if used is None else tx.job(used[1])
         if same is None or _has_failed(same):
-            tx.keep_key(key, new.content, job_id, replaces=None if used is None else used[1])
+            keys.append((key, new.content, None if used is None else used[1]))
             same = None
+    if same is None:
+        if new.key is not None:
+            keys.append((own, new.fingerprint, None))
+        return None
     if new.key is not None:
-        tx.keep_key(own, new.fingerprint, job_id if same is None else same.id)
-    return None if same is None else Inserted(same, created=False)
+        tx.keep_key(own, new.fingerprint, same.id)
+    return Inserted(same, created=False)
 
 
 def _has_failed(job: Job) -> bool:

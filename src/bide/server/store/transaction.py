@@ -22,6 +22,7 @@ from bide.server.upload_record import Upload
 
 Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
 Key = tuple[str, str, str]  # tenant, kind, idempotency key
+RecordKey = tuple[str, RecordTable, str]  # tenant, table, name
 TextTable = Literal["identity", "durations", "workers", "log", "tombstones"] | RecordTable
 # Seconds in which a client repeats the last request of an upload whose response was lost. If the upload were gone, the
 # client would send the file again, and create a second job.

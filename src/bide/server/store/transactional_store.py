@@ -56,6 +56,7 @@ from bide.server.store import (
     upload_operations,
 )
 from bide.server.store.rollups import LoadSample, RollupQuery
+from bide.server.store.tenant_use import USE
 from bide.server.store.timeouts import Timeouts
 from bide.server.store.transaction import TextTable, Transaction, encode, ready
 from bide.server.store.writer import GroupCommitWriter, WriteOperation
@@ -193,6 +194,7 @@ class TransactionalStore(ABC):
         return self._writer.submit(
             lambda tx: [operations.insert(tx, item) for item in new],
             keys=[key for n in new for key in n.keys],
+            records=[(n.job.tenant, "limits", USE) for n in new if n.limits is not None],
         )
 
     def apply(self, changes: Sequence[Change]) -> Awaitable[list[Job | Refused | Missing]]:
@@ -422,6 +424,7 @@ class TransactionalStore(ABC):
             lambda tx: upload_operations.finish(tx, finished),
             jobs=[u.job_id for u in finished.uploads if u.job_id is not None and finished.files],
             keys=[] if new is None else new.keys,
+            records=[] if new is None or new.limits is None else [(new.job.tenant, "limits", USE)],
         )
 
     def remove_upload(self, upload_id: str) -> Awaitable[Upload | UploadInUse | Missing]:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from bide.core.wire.http import Event
 from bide.server.store import StoreUnavailable
 from bide.server.store.timeouts import Timeouts
-from bide.server.store.transaction import Key, Transaction
+from bide.server.store.transaction import Key, RecordKey, Transaction
 
 T = TypeVar("T")
 log = logging.getLogger("bide.store")
@@ -39,11 +39,12 @@ MANY = 8
 
 
 class WriteOperation(NamedTuple):
-    """A function of a transaction, and the jobs and idempotency keys that it is known to read."""
+    """A function of a transaction, and the jobs, idempotency keys and records that it is known to read."""
 
     run: Callable[[Transaction], Any]
     jobs: Sequence[str] = ()
     keys: Sequence[Key] = ()
+    records: Sequence[RecordKey] = ()
 
 
 # Runs all operations in one transaction. Returns their results and events after the commit.
@@ -77,6 +78,7 @@ class GroupCommitWriter:
         *,
         jobs: Sequence[str] = (),
         keys: Sequence[Key] = (),
+        records: Sequence[RecordKey] = (),
         first: bool = False,
     ) -> asyncio.Future[T]:
         """Queue an operation. With `first`, its future resolves before the others of its commit, and never times out."""
@@ -85,7 +87,7 @@ class GroupCommitWriter:
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._submitted:
             self._loop.call_soon(self._enqueue)
-        self._submitted.append((WriteOperation(run, jobs, keys), future, first))
+        self._submitted.append((WriteOperation(run, jobs, keys, records), future, first))
         if self._timeouts is not None and not first:
             self._timeouts.watch(future)
         return future

@@ -287,6 +287,7 @@ class UploadLifecycle:
             self._jobs.forget(upload.id)
             self._quota.release(upload.id)
         if stored.job is not None and completed.new is not None:
+            self._jobs.intake.learn(completed.new, stored.job)
             # Raises a Problem if the idempotency key belongs to another job.
             accepted(stored.job, completed.new)
         return stored

@@ -131,6 +131,7 @@ class PresignedUploads:
         stored = await self._lifecycle.add(replace(upload, job_id=new.job.id))
         try:
             (outcome,) = await self._store.insert([new])
+            self._jobs.intake.learn(new, outcome)
             inserted = accepted(outcome, new)
         except BaseException:
             await self._lifecycle.discard(stored)

@@ -106,6 +106,7 @@ class PostgresSession:
         tx.prefetch(
             (job_id for operation in operations for job_id in operation.jobs),
             (key for operation in operations for key in operation.keys),
+            (record for operation in operations for record in operation.records),
         )
         lost: list[Event] = []
         if tx.uncertain:

@@ -27,6 +27,7 @@ from bide.server.store.transaction import (
     Due,
     Key,
     KeyRow,
+    RecordKey,
     RowChanges,
     TermRow,
     TextTable,
@@ -188,6 +189,14 @@ _PUT_WORKERS = (
     "ON CONFLICT (name) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at"
 )
 _LOCK_RECORD = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || %s, 0))"
+_LOCK_RECORDS = (
+    "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || name, 0)) "
+    "FROM unnest(%s::text[]) AS n(name)"
+)
+_RECORDS = (
+    "SELECT r.tenant, r.collection, r.name, r.text FROM records r JOIN unnest(%s::text[], %s::text[], %s::text[]) "
+    "AS n(tenant, collection, name) ON r.tenant = n.tenant AND r.collection = n.collection AND r.name = n.name"
+)
 _RECORD = "SELECT text FROM records WHERE tenant = %s AND collection = %s AND name = %s"
 _PUT_RECORDS = (
     "INSERT INTO records (tenant, collection, name, text) SELECT tenant, collection, name, text "
@@ -269,6 +278,7 @@ class PostgresTransaction(Transaction):
             "_held_elsewhere",
             "_known",
             "_locked",
+            "_records",
         ),
         *("_used", "_writes", "commit_sent", "trusted", "uncertain"),
     )
@@ -294,6 +304,7 @@ class PostgresTransaction(Transaction):
         self._changed: set[str] = set()  # jobs with a new version, and removed jobs
         self._held_elsewhere: set[str] = set()  # changed jobs that other processes hold
         self._used: dict[Key, tuple[bytes, str] | None] = {}  # idempotency keys as read
+        self._records: dict[RecordKey, str | None] = {}  # as read, and locked
         self._writes: list[Statement] = []  # deferred until the commit
         self._added: list[RollupRow] = []
         self.trusted: dict[str, Job] = {}  # jobs from the cache, verified by the commit
@@ -313,8 +324,18 @@ class PostgresTransaction(Transaction):
 
     # --- reads
 
-    def prefetch(self, job_ids: Iterable[str], keys: Iterable[Key]) -> None:
-        """Read the jobs and keys that the operations need, with one statement each."""
+    def prefetch(
+        self, job_ids: Iterable[str], keys: Iterable[Key], records: Iterable[RecordKey] = ()
+    ) -> None:
+        """Read the jobs, keys and records that the operations need, with one statement each."""
+        names = sorted(set(records))
+        if names:
+            # In one order, so that two processes never wait for each other.
+            locks = [" ".join(name) for name in names]
+            self.execute(_LOCK_RECORDS, (locks,))
+            rows = self.execute(_RECORDS, tuple(map(list, zip(*names, strict=True))))
+            self._records.update(dict.fromkeys(names))
+            self._records.update(((tenant, table, name), text) for tenant, table, name, text in rows)
         wanted = sorted({i for i in job_ids if i not in self._cache.held})
         if wanted:
             found = {row[0]: job_of(row) for row in self.execute(_LOCKED, (wanted,))}
@@ -392,6 +413,8 @@ class PostgresTransaction(Transaction):
         if table == "tombstones":
             found = self.execute("SELECT tenant FROM tombstones WHERE id = %s", (name,)).fetchone()
             return None if found is None else found[0]
+        if (tenant, table, name) in self._records:
+            return self._records[tenant, table, name]  # type: ignore[index]
         # A row that does not exist cannot be locked, so an advisory lock stands for each row.
         self.execute(_LOCK_RECORD, (f"{tenant} {table} {name}",))
         row = self.execute(_RECORD, (tenant, table, name)).fetchone()
@@ -565,6 +588,9 @@ class PostgresTransaction(Transaction):
             ),
             key=lambda row: row[:3],
         )
+        for row in changes.texts:
+            if (row.tenant, row.table, row.name) in self._records:
+                self._records[row.tenant, row.table, row.name] = row.text  # type: ignore[index]
         put = [row for row in records if row[3] is not None]
         if put:
             yield _PUT_RECORDS, (_json(_RECORD_FIELDS, put),)

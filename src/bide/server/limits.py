@@ -1,0 +1,256 @@
+"""The limits of tenants: which of them a new job must fit into, and what a response says about them.
+
+The store counts submissions and waiting jobs together with the job (`store.tenant_use`), so these limits are exact. Here is
+what needs no transaction:
+
+1. After a refusal, the next submissions are refused without the store until the time at which one fits, because only time
+   makes room. A submission with a key goes to the store: it may repeat an earlier one, which is never refused.
+2. Waiting jobs are counted when the last count no longer proves that there is room, by one request at a time.
+3. Without limits, `ServiceLimits` costs one look-up per submission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache, partial
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from bide.core.errors import QuotaExceeded
+from bide.core.jobs.record import Status
+from bide.core.pacing.budget import Limit
+from bide.core.pacing.rate_limit import RateReport, RateState, report
+from bide.server.config import LimitsConfig
+from bide.server.store import (
+    ALL_RECORDS,
+    Filter,
+    Inserted,
+    Insertion,
+    JobLimits,
+    LimitReached,
+    NewJob,
+    RecordAccess,
+    RecordFilter,
+    RecordTable,
+    TenantUse,
+)
+from bide.server.store.tenant_use import USE, free_key, read_use, set_free
+
+T = TypeVar("T")
+DEFAULT = "default"  # the policy of the tenant
+KIND = "kind:"  # the begin of the policy of a kind
+WAITING = frozenset({Status.PENDING, Status.RETRYING})
+FULL = 0.2  # seconds for which a count of waiting jobs that leaves no room is not repeated
+MOST_TENANTS = 10_000  # whose use is known without a transaction
+
+
+class LimitsStore(Protocol):
+    def now(self) -> float: ...
+
+    async def count(self, filter: Filter, most: int) -> int: ...
+
+    async def records(
+        self, table: RecordTable, filter: RecordFilter = ALL_RECORDS
+    ) -> dict[str, str]: ...
+
+    def change_records(self, change: Callable[[RecordAccess], T]) -> Awaitable[T]: ...
+
+
+class ServiceLimits:
+    """The limits of one service."""
+
+    def __init__(self, config: LimitsConfig, store: LimitsStore) -> None:
+        self.on = config != LimitsConfig()
+        self._config = config
+        self._store = store
+        self._of = lru_cache(maxsize=MOST_TENANTS)(self._find)
+        self._use: dict[str, TenantUse] = {}  # as of the latest submission; the oldest first
+        self._refused: dict[
+            tuple[str, str], tuple[float, Limit]
+        ] = {}  # until when, by tenant and policy
+        self._full: dict[tuple[str, str], float] = {}  # until when no job is counted
+        self._counts: dict[tuple[str, str], asyncio.Future[bool]] = {}  # that run now
+
+    # --- submissions
+
+    def of_job(self, tenant: str, kind: str) -> JobLimits | None:
+        """The limits of a new job; None if there are none."""
+        return self._of(tenant, kind)
+
+    def _find(self, tenant: str, kind: str) -> JobLimits | None:
+        whole, part = self._config.of(tenant), self._config.of_kind(tenant, kind)
+        policies = ((DEFAULT, whole), (KIND + kind, part))
+        rates = tuple((name, of.submit) for name, of in policies if of.submit is not None)
+        waiting = tuple((name, of.waiting) for name, of in policies if of.waiting is not None)
+        return JobLimits(rates, waiting) if rates or waiting else None
+
+    def check(self, tenant: str, kind: str) -> None:
+        """Raise QuotaExceeded if it is known that a submission would be refused now."""
+        limits = self._of(tenant, kind)
+        if limits is None or not self._refused:
+            return
+        now = self._store.now()
+        for policy, limit in limits.rates:
+            until = self._refused.get((tenant, policy))
+            if until is not None and until[1] == limit:
+                if now < until[0]:
+                    use = self._use.get(tenant) or TenantUse()
+                    wait = until[0] - now
+                    raise quota_exceeded(
+                        limits, LimitReached("submit", policy, limit.requests, wait, use), now
+                    )
+                del self._refused[tenant, policy]
+
+    async def settle(
+        self,
+        new: Sequence[NewJob],
+        outcomes: list[Insertion],
+        insert: Callable[[Sequence[NewJob]], Awaitable[list[Insertion]]],
+    ) -> list[Insertion]:
+        """Learn from the outcomes of insertions. Insert the jobs again that may fit after their tenant's waiting jobs are
+        counted.
+        """
+        self.learn(new, outcomes)
+        again = [
+            index
+            for index, (job, outcome) in enumerate(zip(new, outcomes, strict=True))
+            if isinstance(outcome, LimitReached)
+            and outcome.limit == "waiting"
+            and await self._has_room(job, outcome)
+        ]
+        if again:
+            repeated = [new[index] for index in again]
+            results = await insert(repeated)
+            self.learn(repeated, results)
+            for index, result in zip(again, results, strict=True):
+                outcomes[index] = result
+        return outcomes
+
+    async def make_room(self, new: NewJob) -> None:
+        """Count the waiting jobs if that is needed to insert a job. Raise QuotaExceeded if there is no room. For a job whose
+        insertion cannot be repeated.
+        """
+        limits, tenant = new.limits, new.job.tenant
+        if limits is None or not limits.waiting:
+            return
+        records = await self._store.records("limits", RecordFilter(tenant=tenant, limit=1))
+        use = read_use(records.get(USE))
+        for policy, most in limits.waiting:
+            reached = LimitReached("waiting", policy, most, 0.0, use)
+            if use.free.get(free_key(policy, most), 0) < 1 and not await self._has_room(new, reached):
+                raise quota_exceeded(limits, reached, self._store.now())
+
+    def learn(self, new: Sequence[NewJob], outcomes: Sequence[Insertion | None]) -> None:
+        for job, outcome in zip(new, outcomes, strict=True):
+            use = outcome.use if isinstance(outcome, Inserted | LimitReached) else None
+            if use is None:
+                continue
+            tenant = job.job.tenant
+            known = self._use.pop(tenant, None)
+            self._use[tenant] = use if known is None or use.inserted >= known.inserted else known
+            if len(self._use) > MOST_TENANTS:
+                del self._use[next(iter(self._use))]
+            if isinstance(outcome, LimitReached) and outcome.limit == "submit":
+                assert job.limits is not None
+                limit = dict(job.limits.rates)[outcome.policy]
+                if len(self._refused) >= MOST_TENANTS:
+                    self._refused.clear()
+                until = self._store.now() + outcome.wait
+                self._refused[tenant, outcome.policy] = (until, limit)
+
+    async def _has_room(self, new: NewJob, reached: LimitReached) -> bool:
+        """Count the waiting jobs of a tenant. Return whether the limit allows more."""
+        key = (new.job.tenant, reached.policy)
+        if self._store.now() < self._full.get(key, -math.inf):
+            return False
+        counting = self._counts.get(key)
+        if counting is None:
+            counting = self._counts[key] = asyncio.ensure_future(self._count(key, reached))
+            counting.add_done_callback(lambda _: self._counts.pop(key, None))
+        return await asyncio.shield(counting)
+
+    async def _count(self, key: tuple[str, str], reached: LimitReached) -> bool:
+        tenant, policy = key
+        most = int(reached.most)
+        kind = policy.removeprefix(KIND) if policy.startswith(KIND) else None
+        waiting = await self._store.count(Filter(tenant=tenant, status=WAITING, kind=kind), most)
+        change = partial(
+            set_free,
+            tenant=tenant,
+            policy=policy,
+            most=most,
+            waiting=waiting,
+            inserted=reached.use.inserted,
+        )
+        use = await self._store.change_records(change)
+        room = use.free[free_key(policy, most)] > 0
+        if not room:
+            if len(self._full) >= MOST_TENANTS:
+                self._full.clear()
+            self._full[key] = self._store.now() + FULL
+        return room
+
+    # --- responses
+
+    def headers(self, tenant: str, kind: str = "") -> dict[str, str]:
+        """RateLimit and RateLimit-Policy of the tenant and of one kind; empty without such limits."""
+        limits = self._of(tenant, kind) if self.on else None
+        if limits is None:
+            return {}
+        return _headers(limits, self._use.get(tenant), self._store.now())
+
+
+def forced(limits: JobLimits) -> JobLimits:
+    """The limits of a job that the service has promised to accept: it counts, and is not refused."""
+    return replace(limits, force=True)
+
+
+def quota_exceeded(limits: JobLimits, reached: LimitReached, now: float) -> QuotaExceeded:
+    """The problem of a job that a limit refused."""
+    policy, seconds = reached.policy, max(1, math.ceil(reached.wait - 1e-6))
+    whose = f"of kind {policy.removeprefix(KIND)}" if policy.startswith(KIND) else "of the tenant"
+    if reached.limit == "submit":
+        rate = render_limit(dict(limits.rates)[policy])
+        detail = f"the limit {whose} is {rate} submissions; the next one fits in {reached.wait:.1f} s"
+    else:
+        detail = f"the limit {whose} is {reached.most:g} waiting jobs; try again when some have started"
+    return QuotaExceeded(
+        detail,
+        headers={"Retry-After": str(seconds), **_headers(limits, reached.use, now)},
+        members={"limit": reached.limit, "retryAfter": seconds, "violated-policies": [policy]},
+    )
+
+
+def render_limit(limit: Limit) -> str:
+    """A limit as bide.toml has it."""
+    seconds = limit.per
+    unit = next((u for u, s in _UNITS if seconds >= s and (seconds / s).is_integer()), "s")
+    length = seconds / dict(_UNITS)[unit]
+    burst = "" if limit.burst is None else f":{limit.burst:g}"
+    return f"{limit.requests:g}/{length:g}{unit}{burst}"
+
+
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
+
+
+def _headers(limits: JobLimits, use: TenantUse | None, now: float) -> dict[str, str]:
+    if not limits.rates:
+        return {}
+    headers = {"RateLimit-Policy": ", ".join(_render_policy(*rate) for rate in limits.rates)}
+    if use is not None:
+        states = ((name, limit, use.rates.get(name) or RateState()) for name, limit in limits.rates)
+        headers["RateLimit"] = ", ".join(_render_report(report(*state, now)) for state in states)
+    return headers
+
+
+def _render_policy(policy: str, limit: Limit) -> str:
+    # A structured field has whole numbers; a window without them is not reported.
+    window = f";w={limit.per:.0f}" if limit.per >= 1 and limit.per.is_integer() else ""
+    return f'"{policy}";q={math.floor(limit.requests)}{window}'
+
+
+def _render_report(told: RateReport) -> str:
+    return f'"{told.policy}";r={told.remaining};t={max(1, math.ceil(told.reset - 1e-6))}'

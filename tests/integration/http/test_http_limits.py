@@ -1,0 +1,191 @@
+"""Limits of tenants and kinds: 429, Retry-After, RateLimit and RateLimit-Policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide.core.pacing.limits import limit_headers, read_limits
+from bide.core.pacing.rate_limit import SLOTS
+from bide.server.config import Config, LimitsConfig
+from tests.integration.http.service import Reply, Service
+from tests.integration.http.test_http_tus import begun, create, metadata, patch
+
+ECHO = {"kind": "echo"}
+
+
+@asynccontextmanager
+async def limited(folder: Path, **limits: Any) -> AsyncIterator[Service]:
+    config = Config(limits=LimitsConfig.read(limits))
+    async with Service(folder, config=config).opened() as service:
+        yield service
+
+
+async def submit(service: Service, **more: Any) -> Reply:
+    headers = more.pop("headers", None)
+    return await service.call("POST", "/jobs", json={**ECHO, **more}, headers=headers)
+
+
+async def test_submissions_over_the_limit_are_refused_until_they_fit(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="5/1m") as service:
+        for left in (4, 3, 2, 1, 0):
+            reply = await submit(service)
+            assert reply.status == 202
+            assert reply.headers["ratelimit-policy"] == '"default";q=5;w=60'
+            assert reply.headers["ratelimit"] == f'"default";r={left};t=60'
+            # The client reads the same from it.
+            (seen,) = read_limits(limit_headers(reply.headers) or {}, 0.0)
+            assert (seen.quota, seen.window, seen.remaining) == (5, 60, left)
+        service.clock.advance(20.5)
+        for _ in range(3):
+            reply = await submit(service)
+            assert reply.status == 429
+            assert reply.headers["retry-after"] == "40"
+            assert reply.headers["ratelimit"] == '"default";r=0;t=40'
+            problem = reply.json()
+            assert (problem["code"], problem["limit"], problem["retryable"]) == (
+                "quota-exceeded",
+                "submit",
+                True,
+            )
+            assert problem["violated-policies"] == ["default"]
+            assert "5/1m" in problem["detail"]
+        service.clock.advance(39.4)
+        assert (await submit(service)).status == 429
+        service.clock.advance(0.2)
+        reply = await submit(service)
+        assert (reply.status, reply.headers["ratelimit"]) == (202, '"default";r=4;t=60')
+        # An invalid submission does not count, and shows what is left.
+        reply = await submit(service, priority="high")
+        assert (reply.status, reply.headers["ratelimit"]) == (422, '"default";r=4;t=60')
+
+
+async def test_retry_after_is_right_within_20_percent(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="20/1m:4") as service:
+        for pause in (0.0, 0.5, 3.0, 0.0, 12.0, 0.0, 0.0, 40.0) * 3:
+            service.clock.advance(pause)
+            while (reply := await submit(service)).status == 202:
+                pass
+            told, real = int(reply.headers["retry-after"]), 0.0
+            while (await submit(service)).status == 429:
+                service.clock.advance(0.05)
+                real += 0.05
+            # Whole seconds, and at least one.
+            assert real - 0.05 <= told <= max(1.2 * real, math.ceil(real))
+
+
+async def test_an_idempotent_repeat_is_neither_counted_nor_refused(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="2/1m") as service:
+        key = {"idempotency-key": "a"}
+        first = await submit(service, headers=key)
+        for _ in range(5):
+            assert (await submit(service, headers=key)).headers["ratelimit"] == '"default";r=1;t=60'
+        assert (await submit(service)).status == 202
+        assert (await submit(service)).status == 429
+        again = await submit(service, headers=key)
+        assert (again.status, again.json()["jobId"]) == (202, first.json()["jobId"])
+        assert again.headers["idempotency-replayed"] == "true"
+        # The key of a refused submission is not used up.
+        other = {"idempotency-key": "b"}
+        assert (await submit(service, headers=other)).status == 429
+        service.clock.advance(61)
+        assert (await submit(service, value=1, headers=other)).status == 422  # an unknown field
+        created = await submit(service, input={"value": 2}, headers=other)
+        assert (created.status, created.json()["replayed"]) == (202, False)
+
+
+async def test_each_job_of_a_batch_counts(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="3/1m") as service:
+        reply = await service.call("POST", "/jobs/batch", json={"jobs": [ECHO] * 5})
+        assert (reply.status, reply.headers["ratelimit"]) == (202, '"default";r=0;t=60')
+        entries = reply.json()["jobs"]
+        assert ["jobId" in entry for entry in entries] == [True] * 3 + [False] * 2
+        assert {(e["code"], e["status"], e["retryAfter"]) for e in entries[3:]} == {
+            ("quota-exceeded", 429, 60)
+        }
+
+
+async def test_a_kind_has_a_limit_besides_that_of_the_tenant(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="3/1m", kinds={"echo": {"submit": "1/10s"}}) as service:
+        reply = await submit(service)
+        assert reply.headers["ratelimit-policy"] == '"default";q=3;w=60, "kind:echo";q=1;w=10'
+        assert reply.headers["ratelimit"] == '"default";r=2;t=60, "kind:echo";r=0;t=10'
+        refused = await submit(service)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+        assert refused.json()["violated-policies"] == ["kind:echo"]
+        encode = {"kind": "encode", "input": {"source": "a"}}
+        for _ in range(2):
+            reply = await service.call("POST", "/jobs", json=encode)
+            assert (reply.status, reply.headers["ratelimit-policy"]) == (202, '"default";q=3;w=60')
+        assert (await service.call("POST", "/jobs", json=encode)).status == 429
+
+
+async def test_limits_survive_a_restart(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="3/1m") as service:
+        for _ in range(3):
+            assert (await submit(service)).status == 202
+        now = service.clock.now()
+    async with limited(tmp_path, submit="3/1m") as service:
+        service.clock.advance(now + 10 - service.clock.now())
+        reply = await submit(service)
+        assert (reply.status, reply.headers["retry-after"]) == (429, "50")
+
+
+async def test_waiting_jobs_are_limited(tmp_path: Path) -> None:
+    async with limited(tmp_path, waiting=3, kinds={"encode": {"waiting": 1}}) as service:
+        first = await submit(service)
+        assert first.status == 202 and "ratelimit" not in first.headers
+        encode = {"kind": "encode", "input": {"source": "a"}}
+        assert (await service.call("POST", "/jobs", json=encode)).status == 202
+        reply = await service.call("POST", "/jobs", json=encode)
+        assert (reply.status, reply.json()["limit"]) == (429, "waiting")
+        assert reply.json()["violated-policies"] == ["kind:encode"]
+        assert (await submit(service)).status == 202
+        reply = await submit(service)
+        assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+        assert "3 waiting jobs" in reply.json()["detail"]
+        await service.claim()
+        service.clock.advance(1)
+        reply = await service.call("POST", "/jobs/batch", json={"jobs": [ECHO] * 2})
+        assert ["jobId" in entry for entry in reply.json()["jobs"]] == [True, False]
+        # A form is one more submission.
+        service.clock.advance(1)
+        form = (
+            b'--x\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"kind": "thumbnail"}\r\n'
+            b'--x\r\nContent-Disposition: form-data; name="video"; filename="a"\r\n\r\nabc\r\n--x--\r\n'
+        )
+        headers = {"content-type": "multipart/form-data; boundary=x"}
+        assert (await service.call("POST", "/jobs", body=form, headers=headers)).status == 429
+        await service.claim()
+        service.clock.advance(1)
+        assert (await service.call("POST", "/jobs", body=form, headers=headers)).status == 202
+
+
+async def test_an_upload_that_has_begun_becomes_a_job_and_counts(tmp_path: Path) -> None:
+    async with limited(tmp_path, submit="2/1m") as service:
+        about = {"upload-metadata": metadata(filename="a.bin", kind="thumbnail")}
+        place = await begun(service, 3, **about)
+        for _ in range(2):
+            assert (await submit(service)).status == 202
+        assert (await submit(service)).status == 429
+        assert (await create(service, 3, **about)).status == 429
+        done = await patch(service, place, 0, b"abc")
+        assert done.status == 204 and "job-location" in done.headers
+        service.clock.advance(30)
+        assert (await submit(service)).headers["retry-after"] == "30"
+
+
+@pytest.mark.parametrize("limit", ["50/1s", "50/1s:5"])
+async def test_a_flood_gets_the_limit_and_not_more(tmp_path: Path, limit: str) -> None:
+    async with limited(tmp_path, submit=limit) as service:
+        accepted = 0
+        for _ in range(200):  # ten seconds
+            replies = [await submit(service) for _ in range(6)]
+            accepted += sum(reply.status == 202 for reply in replies)
+            service.clock.advance(0.05)
+        assert 500 * (1 - 2 / SLOTS) <= accepted <= 550
