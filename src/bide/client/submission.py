@@ -79,7 +79,8 @@ def submission_call(api: Api, kind: str, input: Any, options: SubmitOptions) -> 
         body = encode(render_submission(kind, input, options))
         key = options.get("idempotency_key")
         headers = {"Content-Type": JSON_TYPE, **submission_headers(key, options.get("wait"))}
-        return Call("POST", f"{api.url}/jobs", headers, body, hold=options.get("wait") or 0.0)
+        hold = options.get("wait") or 0.0
+        return Call("POST", f"{api.url}/jobs", headers, body, hold=hold, submission=True)
     others = [name for name, value in options.items() if value is not None and name != "idempotency_key"]
     if others:
         raise SetupError(f"{api.name} has no option {', '.join(others)}: put it into the input")

@@ -3,12 +3,15 @@
 1. The credential goes only to the API's own origin and to hosts that its description names, after any redirect.
 2. A request that is not a GET or HEAD is not sent to any other origin.
 3. Every answer of the API reaches the budget and the breaker. Downloads from other hosts do not count.
+4. Submissions to a bide service have a budget of their own besides, which learns from its RateLimit headers. So a limit of
+   submissions does not slow polls down. The first submission is sent alone, because its response shows the limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -28,7 +31,7 @@ from bide.client.http.transport import (
 from bide.client.timing import Timing
 from bide.core.errors import ServiceError, ServiceUnreachable, UnusableService
 from bide.core.pacing.backoff import Breaker
-from bide.core.pacing.budget import RequestBudget
+from bide.core.pacing.budget import Budget, RequestBudget
 
 REDIRECTS = 5
 STALL = 60.0  # seconds without a byte that the connection accepts
@@ -96,8 +99,10 @@ class Sender:
         timing: Timing,
         breaker: Breaker,
         wake_poller: Callable[[], bool],
+        submissions: Budget | None = None,
     ) -> None:
         self.api = api
+        self._submissions = submissions or Budget(rng=random.Random(), searches=False)
         self.waiting = 0  # requests, other than polls, that wait for the budget
         self.poll_next = False  # requests and polls alternate when both wait
         self._transport = transport
@@ -107,6 +112,8 @@ class Sender:
         self._breaker = breaker
         self._wake_poller = wake_poller
         self._queue = asyncio.Lock()
+        self._submission_queue = asyncio.Lock()
+        self._submission_answer = asyncio.Event()
         self._answer = asyncio.Event()  # an answer has arrived
 
     # --- requests that a caller waits for
@@ -131,7 +138,7 @@ class Sender:
         while True:
             counted = not stream or call.authorized
             if counted:
-                await self.wait_for_budget()
+                await self._wait_for(call)
             try:
                 if self._signer.stale:
                     await self._signer.ready()
@@ -139,7 +146,7 @@ class Sender:
                 answer = await self.exchange(call, None, exchange, stream)
             except (BadPoll, ServiceUnreachable, UnusableService) as error:
                 if counted:
-                    self.record_no_answer()
+                    self._record(call, 0, {})
                 if isinstance(error, BadPoll):
                     raise refusal(error, self.api) from None
                 raise
@@ -230,7 +237,7 @@ class Sender:
                     self._breaker.succeeded(now)
                 self._transport.refused += throttled
                 counted = 429 if throttled else status
-                self._budget.record_response(now, counted, answer.headers, self._timing.wall())
+                self._record(call, counted, answer.headers)
                 self._answer.set()
             if following is None:
                 answer.hide = signer.hide
@@ -264,6 +271,31 @@ class Sender:
         return Call("GET", url, call.headers, b"", True, hold=call.hold) if poll else None
 
     # --- the budget
+
+    async def _wait_for(self, call: Call) -> None:
+        """Wait until the limits permit this request, in the order of the calls."""
+        if not call.submission:
+            await self.wait_for_budget()
+            return
+        async with self._submission_queue:
+            while (at := self._submissions.take(now := self._timing.now())) > now:
+                self._submission_answer.clear()
+                timer = self._timing.later(at, self._submission_answer.set)
+                try:
+                    await self._submission_answer.wait()
+                finally:
+                    timer.cancel()
+        await self.wait_for_budget()
+
+    def _record(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
+        """Learn from an answer; status 0 means that there was none."""
+        now, wall = self._timing.now(), self._timing.wall()
+        if call.submission:
+            self._submissions.record_response(now, status, headers, wall)
+            self._submission_answer.set()
+            # A refused submission says nothing about other requests.
+            status, headers = (200 if status in (429, 503) else status), {}
+        self._budget.record_response(now, status, headers, wall)
 
     async def wait_for_budget(self) -> None:
         """Wait for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""

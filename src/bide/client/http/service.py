@@ -17,6 +17,9 @@ from bide.core.wire.http import JSON_TYPE, encode
 Params = Sequence[tuple[str, str]]
 
 
+SUBMISSIONS = ("/jobs", "/jobs/batch")
+
+
 class CallSender(Protocol):
     """An account; see `bide.client.account`."""
 
@@ -77,7 +80,17 @@ class ServiceRequests:
         body, kind = b"", {}
         if json is not None:
             body, kind = encode(json), {"Content-Type": JSON_TYPE}
-        return Call(method, url, {**kind, **(headers or {})}, body, self.same_origin(url), hold=hold)
+        submission = method == "POST" and path in SUBMISSIONS
+        authorized = self.same_origin(url)
+        return Call(
+            method,
+            url,
+            {**kind, **(headers or {})},
+            body,
+            authorized,
+            hold=hold,
+            submission=submission,
+        )
 
     def path_of(self, location: str | None, url: str) -> str | None:
         """Return the target of a Location header in an answer from `url`; None if there is none.

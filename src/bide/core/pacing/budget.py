@@ -121,12 +121,13 @@ class Budget:
 
     __slots__ = ("_depth", "_gap", "_limit", "_rng", "_seeking", "state")
 
-    def __init__(self, limit: Limit | None = None, *, rng: random.Random) -> None:
+    def __init__(self, limit: Limit | None = None, *, rng: random.Random, searches: bool = True) -> None:
+        """Without `searches`, an API that reports no limit has none until it refuses a request."""
         self._limit = limit
         self._gap = limit.gap if limit else 0.0
         self._depth = limit.depth - 1.0 if limit else 0.0
         self._rng = rng
-        self._seeking = limit is None
+        self._seeking = limit is None and searches
         self.state = BudgetState()
 
     def ready(self, now: float, cost: float = 1.0) -> float:
