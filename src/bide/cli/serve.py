@@ -258,6 +258,7 @@ def serve(
         uploads=UploadConfig(max_upload, upload_quota, upload_lifetime, input_lifetime),
         webhooks=WebhookConfig(allow_private=webhooks_allow_private),
         limits=settings.limits(),
+        admission=settings.admission(),
         auth=AuthConfig(auth),
     )
     run(

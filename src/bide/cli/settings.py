@@ -1,8 +1,8 @@
 """The settings of a command: flags, then BIDE_* variables, then bide.toml.
 
 bide.toml has a table [client] (url, key_file) for every command that talks to a service, and may have one for any other
-command under its name, such as [serve]. The table [limits] applies to `bide serve` and `bide worker`. An unknown name is
-rejected, because it would have no effect.
+command under its name, such as [serve]. [limits] applies to `bide serve` and `bide worker`, [admission] to
+`bide serve`. An unknown name is rejected, because it would have no effect.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from bide.client import DEFAULT_URL
 
 if TYPE_CHECKING:
     from bide.client.client import AsyncClient
-    from bide.server.config import LimitsConfig
+    from bide.server.config import AdmissionConfig, LimitsConfig
 
 CLIENT_SETTINGS = {"url", "key_file"}
 CLIENT_COMMANDS = {"cancel", "list", "retry", "status", "submit", "wait"}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-LIMITS = "bide.limits"  # in the `meta` of click's context
+# In the `meta` of click's context.
+LIMITS = "bide.limits"
+ADMISSION = "bide.admission"
+T = TypeVar("T")
 
 
 def load(ctx: click.Context, config: Path | None) -> None:
@@ -42,9 +45,14 @@ def load(ctx: click.Context, config: Path | None) -> None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
-    limits = tables.pop("limits", None)
-    if limits is not None:
-        ctx.meta[LIMITS] = _limits(path, limits)
+    if "limits" in tables:
+        from bide.server.config import LimitsConfig
+
+        ctx.meta[LIMITS] = _read(path, tables, "limits", LimitsConfig.read)
+    if "admission" in tables:
+        from bide.server.config import AdmissionConfig
+
+        ctx.meta[ADMISSION] = _read(path, tables, "admission", AdmissionConfig.read)
     ctx.default_map = _default_map(path, tables)
 
 
@@ -56,13 +64,20 @@ def limits() -> LimitsConfig:
     return found or LimitsConfig()
 
 
-def _limits(path: Path, table: Any) -> LimitsConfig:
-    from bide.server.config import LimitsConfig
+def admission() -> AdmissionConfig:
+    """Return the table [admission] of bide.toml."""
+    from bide.server.config import AdmissionConfig
 
+    found: AdmissionConfig | None = click.get_current_context().meta.get(ADMISSION)
+    return found or AdmissionConfig()
+
+
+def _read(path: Path, tables: dict[str, Any], name: str, read: Callable[[Any], T]) -> T:
+    table = tables.pop(name)
     if not isinstance(table, dict):
-        raise click.UsageError(f"{path}: limits is not a table. Write [limits]")
+        raise click.UsageError(f"{path}: {name} is not a table. Write [{name}]")
     try:
-        return LimitsConfig.read(table)
+        return read(table)
     except ValueError as error:
         raise click.UsageError(f"{path}: {error}") from None
 
@@ -75,7 +90,7 @@ def _default_map(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(
-                f"{path}: unknown table [{name}]. Known tables: {', '.join(sorted({'limits', *known}))}"
+                f"{path}: unknown table [{name}]. Known tables: {', '.join(sorted({'admission', 'limits', *known}))}"
             )
     client = _client(path, tables.get("client", {}))
     own = {name: _underscored(table) for name, table in tables.items() if name != "client"}

@@ -394,6 +394,18 @@ class Unavailable(Problem):
     remedy = "Wait for the seconds in Retry-After, then send the request again."
 
 
+class Overloaded(Problem):
+    code, status, title, retryable = "overloaded", 503, "Overloaded", True
+    meaning = (
+        "The queue of the job is too long: the job would wait longer than the service allows, or would miss its deadline. "
+        "Or the service is too busy for lists and statistics."
+    )
+    remedy = (
+        "Wait for the seconds in Retry-After, then send the request again. `predictedWait` is the time in seconds that the "
+        "job would wait. A higher priority is refused later."
+    )
+
+
 class QueryTimeout(Problem):
     code, status, title, retryable = "query-timeout", 503, "The query took too long", True
     meaning = (

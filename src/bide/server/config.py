@@ -247,6 +247,69 @@ def _tables(value: Any, place: str) -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
+class QueueAdmission:
+    """When the service refuses new jobs of a queue; None: never."""
+
+    wait: float | None = None  # seconds: the longest predicted wait
+    backlog: int | None = None  # the largest number of waiting jobs
+    deadlines: bool = (
+        False  # refuse a job that cannot end before its deadline, as far as that can be predicted
+    )
+
+
+@dataclass(frozen=True)
+class AdmissionConfig:
+    """Back-pressure. Without a bound, nothing is refused and nothing is measured."""
+
+    default: QueueAdmission = QueueAdmission()  # of a queue that `queues` does not name
+    queues: Mapping[str, QueueAdmission] = field(default_factory=dict)
+    lag: float | None = (
+        None  # seconds of delay after which lists and statistics are refused; None: never
+    )
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> AdmissionConfig:
+        """Read the table [admission] of bide.toml. ValueError says what is wrong."""
+        rest = dict(table)
+        named = _tables(rest.pop("queues", {}), "admission.queues")
+        lag = _read_bound("admission", "lag", rest.pop("lag")) if "lag" in rest else None
+        default = _read_admission(QueueAdmission(), rest, "admission")
+        queues = {
+            name: _read_admission(default, settings, f"admission.queues.{name}")
+            for name, settings in named.items()
+        }
+        return cls(default, queues, lag)
+
+    def of(self, queue: str) -> QueueAdmission:
+        return self.queues.get(queue, self.default)
+
+
+def _read_admission(default: QueueAdmission, table: Mapping[str, Any], place: str) -> QueueAdmission:
+    known = [f.name for f in fields(default)]
+    read: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise ValueError(f"[{place}]: unknown setting {name!r}. Known settings: {', '.join(known)}")
+        if name == "deadlines":
+            if not isinstance(value, bool):
+                raise ValueError(f"[{place}] deadlines: {value!r} is neither true nor false")
+            read[name] = value
+        elif value == UNLIMITED:
+            read[name] = None
+        else:
+            read[name] = _read_bound(place, name, value)
+    return replace(default, **read)
+
+
+def _read_bound(place: str, name: str, value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf or (name == "backlog" and not isinstance(value, int)):
+        whole = "a whole number" if name == "backlog" else "a number of seconds"
+        raise ValueError(f"[{place}] {name}: {value!r} is not a bound. Use {whole} above 0")
+    return int(value) if name == "backlog" else float(value)
+
+
+@dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
@@ -261,3 +324,4 @@ class Config:
     auth: AuthConfig = field(default_factory=AuthConfig)
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    admission: AdmissionConfig = field(default_factory=AdmissionConfig)

@@ -109,6 +109,11 @@ class Estimates:
             return None
         return sketch.observed_quantile(0.99)
 
+    def usual(self, kind: str) -> float | None:
+        """The duration that half of the jobs of the kind do not exceed; None if it is unknown."""
+        sketch = self._sketches.get(kind)
+        return None if sketch is None or sketch.count < ENOUGH else sketch.observed_quantile(0.5)
+
     def predicted_wait(
         self, kinds: Iterable[str], waiting: int, running: int, slots: int | None
     ) -> float | None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import getrandbits
 from typing import Annotated, Any, Literal, TypeVar
@@ -29,6 +30,7 @@ from bide.core.errors import (
 )
 from bide.core.jobs.record import FileInfo, Job
 from bide.core.wire.http import Dedupe, job_id
+from bide.server.admission import Admission
 from bide.server.limits import ServiceLimits, forced, quota_exceeded
 from bide.server.media_types import EMPTY, TEXT, accepts_texts, is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
@@ -178,7 +180,8 @@ class _RandomBuffer:
 class Intake:
     """Accepts submissions. `hint` notifies the engine of a new job in a queue; None: the engine learns of it after the
     commit. `is_served` returns whether a worker serves a queue that the app does not declare; None accepts any queue.
-    `webhooks`: None rejects submissions with a webhook. `limits`: None has no limits.
+    `webhooks`: None rejects submissions with a webhook. `limits` and `admission`: None refuses
+    nothing.
     """
 
     def __init__(
@@ -189,6 +192,7 @@ class Intake:
         is_served: Callable[[str], Awaitable[bool]] | None = None,
         webhooks: WebhookService | None = None,
         limits: ServiceLimits | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -196,6 +200,7 @@ class Intake:
         self._is_served = is_served
         self._webhooks = webhooks
         self._limits = limits
+        self._admission = admission
         self._random = _RandomBuffer()
         self._stopping = False
 
@@ -213,7 +218,10 @@ class Intake:
     ) -> Inserted:
         self.check_open()
         new = await self.prepare(submission, key=key, trace_id=trace_id, tenant=tenant)
+        begun = time.monotonic()
         (outcome,) = await self._insert([new])
+        if self._admission is not None:
+            self._admission.observe(time.monotonic() - begun)
         if new.limits is not None and self._limits is not None:
             (outcome,) = await self._limits.settle([new], [outcome], self._insert)
         return accepted(outcome, new)
@@ -360,6 +368,8 @@ class Intake:
             new = await self._with_webhook(new, submission.webhook, promised)
         if checked.queue != kind.queue and not promised:
             await self._check_queue(new)
+        if self._admission is not None and parent is None and not promised:
+            await self._admission.check(new)
         return new
 
     async def _with_webhook(self, new: NewJob, submitted: SubmittedWebhook, promised: bool) -> NewJob:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from bide.core.errors import QuotaExceeded
+from bide.core.errors import Problem, QuotaExceeded
 from bide.core.jobs.record import Status
 from bide.core.pacing.budget import Limit
 from bide.core.pacing.rate_limit import RateReport, RateState, report
@@ -72,6 +73,7 @@ class ServiceLimits:
             tuple[str, str], tuple[float, Limit]
         ] = {}  # until when, by tenant and policy
         self._full: dict[tuple[str, str], float] = {}  # until when no job is counted
+        self.refused: Counter[str] = Counter()  # requests, by limit or by code
         self._counts: dict[tuple[str, str], asyncio.Future[bool]] = {}  # that run now
 
     # --- submissions
@@ -194,6 +196,10 @@ class ServiceLimits:
         return room
 
     # --- responses
+
+    def count(self, problem: Problem) -> None:
+        """Count a refused request, for /metrics."""
+        self.refused[(problem.members or {}).get("limit") or problem.code] += 1
 
     def headers(self, tenant: str, kind: str = "") -> dict[str, str]:
         """RateLimit and RateLimit-Policy of the tenant and of one kind; empty without such limits."""

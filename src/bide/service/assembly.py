@@ -20,6 +20,7 @@ from typing import NamedTuple
 from bide.core.errors import SetupError
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, job_id
+from bide.server.admission import Admission
 from bide.server.blobs import Blobs
 from bide.server.blobs.factory import make_blobs
 from bide.server.blobs.orphans import Orphans
@@ -104,7 +105,16 @@ def assemble(
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
     webhooks = _webhooks(config, store)
     limits = ServiceLimits(config.limits, store)
-    intake = Intake(registry, store, hint, is_served, webhooks, limits if limits.on else None)
+    admission = Admission(config.admission, store, registry, estimates, engine)
+    intake = Intake(
+        registry,
+        store,
+        hint,
+        is_served,
+        webhooks,
+        limits if limits.on else None,
+        admission if admission.on else None,
+    )
     orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
     uploads = UploadService(
         store,
@@ -154,6 +164,7 @@ def assemble(
         keys=keys,
         authenticator=authenticator,
         limits=limits,
+        admission=admission,
     )
     return Service(
         config=config,
@@ -170,6 +181,7 @@ def assemble(
         webhooks=webhooks,
         upkeep=upkeep,
         bulk=bulk,
+        admission=admission,
         hint=hint_all,
         keys=keys,
         authenticator=authenticator,
@@ -305,6 +317,7 @@ class Service:
     webhooks: WebhookService
     upkeep: Upkeep
     bulk: BulkRunner
+    admission: Admission
     keys: ApiKeys
     authenticator: Authenticator | None
     hint: Callable[[str, str], None]  # of work in a queue, for the engine or the bulk runner
@@ -339,6 +352,7 @@ class Service:
         await self.engine.start()
         await self.bulk.start()
         await self.upkeep.start()
+        await self.admission.start()
         if self.authenticator is not None:
             await self.authenticator.start()
             if not await self.keys.find_all():
@@ -367,6 +381,7 @@ class Service:
         """Close the store and the other components. Call it after the last request."""
         if self.authenticator is not None:
             await self.authenticator.stop()
+        await self.admission.stop()
         await self.webhooks.publisher.stop()
         await self.upkeep.stop()
         await self.progress.close()

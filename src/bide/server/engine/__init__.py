@@ -37,6 +37,7 @@ WARNINGS = {
     "worker-problem": "A worker reports a problem.",
     "children-starting": "Handler children are still starting.",
     "children-failing": "Handler children cannot start.",
+    "overloaded": "The service refuses jobs, lists or statistics, because a bound of [admission] is reached.",
     "webhook-disabled": "The service has disabled a webhook, because its endpoint answered 410 or failed for a day.",
 }
 

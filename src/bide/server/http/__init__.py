@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bide.core.jobs.lease import Lease
+from bide.server.admission import Admission
 from bide.server.blobs import Blobs
 from bide.server.bulk import BulkActions
 from bide.server.config import Config
@@ -60,5 +61,6 @@ class Components:
     keys: ApiKeys
     authenticator: Authenticator | None  # None: the service has no authentication
     limits: ServiceLimits
+    admission: Admission
     # The cache of status responses: rendered bodies by job id, ETag and base path.
     status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

@@ -43,6 +43,7 @@ from bide.server.http.routing import HttpOperation, Router, check_names
 from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
+REFUSING = (429, 503)  # statuses of problems that /metrics counts
 
 
 class HttpApp:
@@ -110,6 +111,8 @@ class HttpApp:
                     check_names(request, route.query_names)
                 response = await route.handler(request)
         except Problem as problem:
+            if problem.status in REFUSING:
+                self._components.limits.count(problem)
             response = request.problem_response(problem)
         except Disconnected:
             return None

@@ -15,6 +15,7 @@ from bide.core.errors import (
     MalformedRequest,
     MisdirectedUpload,
     NotFound,
+    Overloaded,
     PayloadTooLarge,
     QuotaExceeded,
     StorageFull,
@@ -138,7 +139,7 @@ _COMPLETED = ResponseSpec(
 )
 _MAKING = (
     *(InvalidInput, UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, WrongContent, Gone),
-    *(StorageFull, QuotaExceeded, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
+    *(StorageFull, QuotaExceeded, Overloaded, PayloadTooLarge, MalformedRequest, UnsupportedMedia),
 )
 
 OPERATIONS = [

@@ -111,4 +111,9 @@ def warnings(components: Components, queues: list[Queue]) -> list[ServiceWarning
             waiting = f" {jobs} waiting." if queue.backlog else ""
             detail = f"No worker serves queue {queue.name}.{waiting} Start a worker for this queue."
             found.append(ServiceWarning("queue-unserved", detail))
-    return found + components.fleet.warnings() + components.webhooks.warnings()
+    return (
+        found
+        + components.fleet.warnings()
+        + components.webhooks.warnings()
+        + components.admission.warnings()
+    )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import read_instant
-from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound, QueryTimeout
+from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound, Overloaded, QueryTimeout
 from bide.core.jobs.record import Status
 from bide.core.wire.http import (
     JobStatus,
@@ -132,6 +132,7 @@ async def _add(request: HttpRequest, wire: JobStatus, includes: frozenset[str]) 
 async def listing(request: HttpRequest) -> Response:
     if "id" in request.query:
         return await _by_id(request, request.query["id"])
+    request.components.admission.check_load()
     filter, counted = _filter(request), _flag(request, "count")
     if filter is None:
         return object_response(WireJobs([], count=WireCount(0, False) if counted else msgspec.UNSET))
@@ -357,7 +358,7 @@ OPERATIONS = [
         responses=(
             ResponseSpec(200, "The jobs.", WireJobs, headers=("Retry-After", "Cache-Control", "Vary")),
         ),
-        problems=(BadCursor, InvalidInput, QueryTimeout),
+        problems=(BadCursor, InvalidInput, QueryTimeout, Overloaded),
         example="'$BASE/jobs?status=ERROR&limit=10'",
     ),
 ]

@@ -127,6 +127,21 @@ class Metrics:
         for code in WARNINGS:
             current.add_metric([code], found[code])
         yield current
+        refused = CounterMetricFamily(
+            "bide_refused_requests",
+            "Requests that a limit or a bound refused, by limit or code.",
+            labels=["reason"],
+        )
+        for reason, count in sorted(self._components.limits.refused.items()):
+            refused.add_metric([reason], count)
+        yield refused
+        admission = self._components.admission
+        if admission.on:
+            yield GaugeMetricFamily(
+                "bide_delay_seconds",
+                "How late the event loop or the store was. Measured if [admission] has a lag.",
+                value=admission.delay,
+            )
         ended = CounterMetricFamily(
             "bide_jobs_ended", "Jobs that ended since the start.", labels=["kind", "status"]
         )

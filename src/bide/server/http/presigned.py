@@ -16,6 +16,7 @@ from bide.core.errors import (
     InvalidInput,
     MalformedRequest,
     NotFound,
+    Overloaded,
     PayloadTooLarge,
     QuotaExceeded,
     SignatureExpired,
@@ -259,6 +260,7 @@ _STORING_PROBLEMS = (
         WrongLength,
         StorageFull,
         QuotaExceeded,
+        Overloaded,
     ),
     TakenOver,
     *(UnsupportedMedia, InvalidInput),
@@ -287,7 +289,7 @@ OPERATIONS = [
         problems=(
             *_READING,
             *(UnknownKind, IdempotencyKeyRequired, IdempotencyConflict, UploadConflict, Gone),
-            *(StorageFull, QuotaExceeded, StorageUnavailable),
+            *(StorageFull, QuotaExceeded, Overloaded, StorageUnavailable),
         ),
         example="$BASE/uploads/presign -H 'Content-Type: application/json' "
         '-d \'{"name": "a.mp4", "contentType": "video/mp4", "size": 20000000}\'',

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bide.core.clock import read_instant, render_instant
-from bide.core.errors import InvalidInput, QueryTimeout
+from bide.core.errors import InvalidInput, Overloaded, QueryTimeout
 from bide.core.jobs.histogram import quantile
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
@@ -135,6 +135,7 @@ def statistics_of(
 
 
 async def stats(request: HttpRequest) -> Response:
+    request.components.admission.check_load()
     query, step = _query(request)
     rows = await request.components.store.statistics(query)
     return object_response(statistics_of(rows, query, step), *UNCACHED)
@@ -212,7 +213,7 @@ OPERATIONS = [
         ),
         scope="read",
         responses=(ResponseSpec(200, "The points.", Statistics, headers=("Cache-Control", "Vary")),),
-        problems=(InvalidInput, QueryTimeout),
+        problems=(InvalidInput, QueryTimeout, Overloaded),
         example="'$BASE/stats?step=3600'",
     ),
 ]

@@ -12,6 +12,7 @@ from bide.core.errors import (
     IdempotencyKeyRequired,
     InvalidInput,
     MalformedRequest,
+    Overloaded,
     PayloadTooLarge,
     Problem,
     QuotaExceeded,
@@ -158,6 +159,9 @@ async def submit_batch(request: HttpRequest) -> Response:
         trace_id=request.trace_id,
         tenant=request.tenant,
     )
+    for outcome in outcomes:
+        if isinstance(outcome, QuotaExceeded | Overloaded):
+            request.components.limits.count(outcome)
     entries = [
         request.render_problem(outcome)
         if isinstance(outcome, Problem)
@@ -210,7 +214,7 @@ OPERATIONS = [
         ),
         problems=(
             *(*_READING, UnknownKind, IdempotencyConflict, IdempotencyKeyRequired, Gone),
-            *(WrongContent, ChecksumMismatch, StorageFull, QuotaExceeded),
+            *(WrongContent, ChecksumMismatch, StorageFull, QuotaExceeded, Overloaded),
         ),
         example="-X POST $BASE/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: a-key' "
         '-d \'{"kind": "KIND", "input": {}}\'',

@@ -14,6 +14,7 @@ from bide.core.errors import (
     MalformedRequest,
     MisdirectedUpload,
     NotFound,
+    Overloaded,
     PayloadTooLarge,
     QuotaExceeded,
     StorageFull,
@@ -200,7 +201,7 @@ OPERATIONS = [
         responses=(ResponseSpec(201, "The upload.", WireUpload, headers=("Location",)),),
         problems=(
             *(MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput, WrongLength),
-            *(ChecksumMismatch, StorageFull, QuotaExceeded, Gone),
+            *(ChecksumMismatch, StorageFull, QuotaExceeded, Overloaded, Gone),
         ),
         example="--data-binary @FILE '$BASE/uploads?name=FILE'",
     ),
