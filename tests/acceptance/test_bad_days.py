@@ -86,7 +86,7 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield service
 
 
-def test_a_full_disk_is_told_and_nothing_that_was_accepted_is_lost(small_disk: SmallDisk) -> None:
+def test_a_full_disk_is_reported_and_no_accepted_job_is_lost(small_disk: SmallDisk) -> None:
     earlier = small_disk.post("work", number=1)
     slow = small_disk.post("work", number=2, seconds=1.0)
     until(lambda: small_disk.job(slow)["steps"])

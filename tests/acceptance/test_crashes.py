@@ -17,7 +17,7 @@ from bench.chaos.marks import BEGIN, END, UNWOUND, Mark
 from bench.chaos.trial import trial
 
 
-def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path) -> None:
+def test_nothing_is_lost_repeated_or_reported_twice(tmp_path: Path) -> None:
     report = trial(tmp_path, jobs=100, child_kills=5, service_kills=1, seed=7)
     assert report.violations == []
     assert report.acknowledged == 100

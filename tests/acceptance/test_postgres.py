@@ -58,7 +58,7 @@ def say(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.soak
-def test_nothing_is_lost_repeated_or_told_twice(tmp_path: Path, server: Postgres) -> None:
+def test_nothing_is_lost_repeated_or_reported_twice(tmp_path: Path, server: Postgres) -> None:
     faults = {"database": 1, "replica": 1, "child": 2, "connections": 1}
     report = Trial(tmp_path, server, seed=3).run(60, faults)
     assert report.violations == []
@@ -115,7 +115,7 @@ def test_replicas_are_one_service(tmp_path: Path, postgres: Postgres) -> None:
         two.stop()
 
 
-def test_while_the_database_is_away_callers_are_told_and_nothing_is_lost(
+def test_while_the_database_is_away_callers_get_503_and_nothing_is_lost(
     tmp_path: Path, server: Postgres
 ) -> None:
     service = Replica(tmp_path / "one", f"{server.url}?schema=away")

@@ -80,7 +80,7 @@ def outcomes(
 @pytest.mark.parametrize(
     ("name", "jobs", "faults"), [("Redis", 200, ON_ALL), ("RabbitMQ", 100, ON_BROKER)]
 )
-def test_nothing_is_lost_repeated_or_told_twice(
+def test_nothing_is_lost_repeated_or_reported_twice(
     outcomes: dict[str, scale.Outcome], name: str, jobs: int, faults: tuple[str, ...]
 ) -> None:
     outcome = outcomes[name]

@@ -222,7 +222,7 @@ def office(path: Path, main: str) -> Path:
     return path
 
 
-async def test_office_documents_are_told_apart_inside_of_zip(
+async def test_office_documents_are_recognized_inside_of_zip(
     service: ServiceProcess, tmp_path: Path
 ) -> None:
     # The names and declared types do not say what the files are.

@@ -31,7 +31,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[list[dict[str, Any]], str]:
     return [json.loads(line) for line in stdout.splitlines()], stderr
 
 
-def test_after_a_kill_all_jobs_end_and_none_is_reported_twice_that_had_been_told(tmp_path: Path) -> None:
+def test_after_a_kill_all_jobs_end_and_no_reported_one_is_reported_again(tmp_path: Path) -> None:
     ledger = tmp_path / "films.ledger"
     how = ("--json", "--ledger", str(ledger), "--limit", "20/1s", "--header", "x-team: hush-hush")
     with Shop(40, "{ uniform = [0.5, 3.0] }") as shop:

@@ -131,7 +131,7 @@ async def test_each_kind_from_each_place(
     assert {request.headers.get(header) for request in server.asked} == {value}
 
 
-async def test_a_secret_that_is_nowhere_is_told_by_where_it_should_be(
+async def test_a_missing_secret_is_reported_with_the_place_where_it_should_be(
     server: ThirdParty, tmp_path: Path
 ) -> None:
     for place, says in (

@@ -266,7 +266,7 @@ async def test_an_incomplete_answer_is_a_partial_success(server: Replay) -> None
         assert (job.latest.status, job.latest.error.code) == (Status.PARTIAL_SUCCESS, "max_tokens")
 
 
-async def test_a_result_that_has_expired_is_told_as_such(server: Replay) -> None:
+async def test_an_expired_result_is_reported_as_expired(server: Replay) -> None:
     gone = told({"code": "result_expired", "message": "results are kept for an hour"}, 410)
     play(server, UNSTRUCTURED, said(UNSTRUCTURED.live), gone)
     async with account(server, UNSTRUCTURED) as client:

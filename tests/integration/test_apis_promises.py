@@ -87,7 +87,7 @@ PROMISES = {
     ),
     "resume in another process": (
         LEDGER,
-        "test_after_a_kill_all_jobs_end_and_none_is_reported_twice_that_had_been_told",
+        "test_after_a_kill_all_jobs_end_and_no_reported_one_is_reported_again",
     ),
     "progress right after a resume": (LEDGER, "test_what_was_known_is_shown_before_anybody_answers"),
     "cancel on timeout only when asked": (HERE, "test_a_timeout_cancels_only_when_that_is_asked_for"),

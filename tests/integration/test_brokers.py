@@ -16,7 +16,7 @@ amqp = pytest.importorskip("amqp")
 redis = pytest.importorskip("redis")
 
 
-def test_redis_takes_a_message_and_forgets_it_when_told(redis_server: RedisServer) -> None:
+def test_redis_stores_a_message(redis_server: RedisServer) -> None:
     with redis.Redis.from_url(redis_server.url) as client:
         client.lpush("brokers-test", "hint")
         assert client.llen("brokers-test") == 1
@@ -41,7 +41,7 @@ def test_redis_of_its_own_is_killed_comes_back_and_ends(redis_server: RedisServe
     assert not own.folder.exists()
 
 
-def test_rabbit_takes_a_message_and_forgets_it_when_told(rabbit: RabbitServer) -> None:
+def test_rabbit_stores_a_message(rabbit: RabbitServer) -> None:
     with amqp.Connection(f"127.0.0.1:{rabbit.port}") as connection:
         channel = connection.channel()
         name = channel.queue_declare(exclusive=True).queue
@@ -52,7 +52,7 @@ def test_rabbit_takes_a_message_and_forgets_it_when_told(rabbit: RabbitServer) -
     assert any("epmd" in Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(os.getpid()))
 
 
-def test_a_missing_server_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("BIDE_RABBITMQ_BIN", "/nowhere")
     with pytest.raises(ServerMissing, match="apt-get install redis-server"):

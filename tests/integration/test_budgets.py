@@ -216,7 +216,7 @@ def test_what_a_dead_process_had_under_way_is_forgotten_in_a_while(tmp_path: Pat
     assert other.dump(now)["state"][2] == []
 
 
-def test_an_answer_that_others_wait_for_is_told_at_once(tmp_path: Path) -> None:
+def test_an_answer_that_other_processes_wait_for_is_shared_at_once(tmp_path: Path) -> None:
     one, other = (BudgetFolder(tmp_path).open("one") for _ in range(2))
     assert one.take(100.0) <= 100.0
     assert other.take(100.0) > 101.0, "the first goes alone"
@@ -224,7 +224,7 @@ def test_an_answer_that_others_wait_for_is_told_at_once(tmp_path: Path) -> None:
     assert other.take(100.2) <= 100.2
 
 
-def test_what_was_kept_back_is_told_when_one_falls_silent(tmp_path: Path) -> None:
+def test_settle_shares_what_a_process_has_not_shared_yet(tmp_path: Path) -> None:
     one, other = (BudgetFolder(tmp_path).open("one", Limit(float("inf"))) for _ in range(2))
     for i in range(5):
         assert one.take(100.0 + i / 1000) <= 100.0 + i / 1000
@@ -273,7 +273,7 @@ def test_the_folder_and_the_files_belong_to_this_user_alone(tmp_path: Path) -> N
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "b").iterdir()} == {0o600}
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SetupError, match="cannot be created"):
         BudgetFolder(tmp_path / "file" / "b")

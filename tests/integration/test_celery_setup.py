@@ -133,7 +133,7 @@ def test_a_worker_of_another_version_is_no_reason_to_know_nobody(
     assert "cannot be decoded" in caplog.text
 
 
-def test_a_worker_has_the_queues_and_children_that_it_was_told() -> None:
+def test_a_worker_has_the_queues_and_children_of_its_settings() -> None:
     app = App(queues={"narrow": 1})
     for name, queue in [("a", "default"), ("b", "video"), ("c", "narrow")]:
         app.job(name=name, queue=queue)(lambda: None)

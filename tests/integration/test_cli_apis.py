@@ -105,7 +105,7 @@ def test_what_comes_with_bide_is_in_order(name: str) -> None:
     assert (result.exit_code, result.stdout.startswith(f"{name} is valid: ")) == (0, True)
 
 
-def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
     text = text_of("ogc").replace('status = "status"', 'status = "a..b"')
     (tmp_path / "mine.toml").write_text(text)
     line = text[: text.index('"a..b"')].count("\n") + 1
@@ -159,7 +159,7 @@ def test_the_url_of_a_job_says_both_where_and_which(server: Replay) -> None:
     assert fits["ask.etag"] == fits["batch"] == fits["auth"] == "yes"
 
 
-def test_a_result_is_told_without_its_signature(server: Replay) -> None:
+def test_the_url_of_a_result_is_printed_without_its_signature(server: Replay) -> None:
     server.tell(SYNC.ask, said(SYNC.done))
     found = against(server, SYNC, "--id", SYNC.done["id"])
     assert found["result"] == (True, "the result is at https://films.example/1.mp4")
@@ -194,7 +194,7 @@ def test_no_cancel_is_sent_to_a_job_whose_status_cannot_be_read(server: Replay) 
     assert {what for what, _, _ in server.sent} == {"GET"}
 
 
-def test_nothing_is_submitted_or_cancelled_unless_told_to(server: Replay) -> None:
+def test_nothing_is_submitted_or_cancelled_without_the_options(server: Replay) -> None:
     play(server, FAL, said(FAL.live))
     server.tell(FAL.cancel or ("", ""), FAL.cancel_answer)
     against(server, FAL, "--id", server.url + FAL.ask[1])
@@ -308,7 +308,7 @@ def test_cancel_asks_the_api_and_tells_what_it_says(server: Replay) -> None:
     assert lines(result)[0]["status"] == "PROCESSING"
 
 
-def test_what_an_api_cannot_do_is_told(server: Replay, tmp_path: Path) -> None:
+def test_operations_that_an_api_does_not_have_are_errors(server: Replay, tmp_path: Path) -> None:
     play(server, SYNC, said(SYNC.live))
     result = bide("cancel", SYNC.done["id"], *to(server, SYNC))
     assert (result.exit_code, "sync.so cannot cancel a job" in result.stderr) == (1, True)

@@ -57,7 +57,7 @@ def test_a_file_can_still_be_fetched_after_the_result(vendor: Vendor, tmp_path: 
         assert job.download("result", tmp_path / "film.mp4").read_text() == f"film of {job.id}"
 
 
-def test_what_was_not_told_is_there_for_the_next_process(vendor: Vendor, tmp_path: Path) -> None:
+def test_the_next_process_sees_the_unacknowledged_jobs(vendor: Vendor, tmp_path: Path) -> None:
     with client(vendor, tmp_path / "l") as first:
         jobs = [first.submit("lipsync", {}) for _ in range(3)]
         first.acknowledge(jobs[0])  # still runs, so there is nothing to report

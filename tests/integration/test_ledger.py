@@ -180,7 +180,7 @@ async def test_a_file_that_is_no_ledger_is_left_alone(
     assert path.read_bytes() == before
 
 
-async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="No such file"):
         await SqliteLedger(tmp_path / "no" / "file").open()
 

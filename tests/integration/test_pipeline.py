@@ -425,7 +425,7 @@ async def test_a_result_that_has_expired_is_asked_for_again(folder: Folder, expo
     assert len(exporter.submitted) == 3
 
 
-async def test_a_result_that_stays_expired_is_told(folder: Folder, exporter: Exporter) -> None:
+async def test_a_result_that_stays_expired_is_reported(folder: Folder, exporter: Exporter) -> None:
     exporter.extra = {"url": f"{exporter.storage.url}/1?sig=-1"}
     outcome = await folder.sync()
     assert {e.error.code for e in outcome.failed if e.error} == {"RESULT_EXPIRED"}

@@ -127,7 +127,7 @@ def test_killed_between_its_renames(
 
 @pytest.mark.parametrize("key", [False, True])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, format: str, key: bool) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path, format: str, key: bool) -> None:
     old = publish_old(tmp_path, format, key)
     write_new(tmp_path)
     with start(tmp_path, format, key, "limit=300000") as process:
@@ -167,7 +167,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "out.sqlite").read_text() == "my notes" * 1000
 
 
-def test_without_pyarrow_it_is_told_what_to_install(tmp_path: Path) -> None:
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(OLD)
     blocked = "import sys; sys.modules['pyarrow'] = None\n"
     program = f"{blocked}from tests.apps import normalizer; from pathlib import Path\n" + (

@@ -190,7 +190,7 @@ async def test_addresses_inside_of_the_result(folder: Folder, exporter: Exporter
     assert {row["student"] for row in folder.rows} == {"adax", "bobx", "aday", "boby"}
 
 
-async def test_a_job_without_a_result_is_told(folder: Folder, exporter: Exporter) -> None:
+async def test_a_job_without_a_result_is_reported(folder: Folder, exporter: Exporter) -> None:
     exporter.extra = {"url": None}
     outcome = await folder.sync()
     assert {e.error.code for e in outcome.failed if e.error} == {"NO_RESULT"}

@@ -188,7 +188,7 @@ def test_the_salt_is_one_for_all(place: str) -> None:
         ("postgresql://127.0.0.1/a?schema=Wrong-One", "lower-case"),
     ],
 )
-def test_a_place_that_cannot_be_used_is_told_without_its_password(url: str, says: str) -> None:
+def test_a_place_that_cannot_be_used_is_reported_without_its_password(url: str, says: str) -> None:
     with pytest.raises(SetupError) as told:
         budgets = BudgetConnection(open_backend(url))
         try:

@@ -276,7 +276,7 @@ async def test_others_take_the_jobs_of_one_that_cannot_start(
     assert "no more processes" in caplog.text
 
 
-async def test_an_api_that_does_not_answer_is_told_of_and_waited_for(
+async def test_an_api_that_does_not_answer_is_reported_and_waited_for(
     short: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
@@ -435,7 +435,7 @@ def test_what_several_learn_is_what_one_would_have_learned() -> None:
         max_size=40,
     )
 )
-def test_ends_that_nobody_saw_are_told_to_the_other_processes(
+def test_ends_between_two_polls_are_sent_to_the_other_processes(
     ends: list[tuple[int, float, float, bool]],
 ) -> None:
     """Each end lies between two polls; which process saw it, and when it reported it, makes no difference."""
@@ -465,7 +465,7 @@ def _counts(kind: KindStats) -> dict[Any, float]:
     return ended | {(i, j): weight for i, j, weight in dump["cells"] if weight > 1e-6}
 
 
-def test_a_process_does_not_repeat_what_it_was_told() -> None:
+def test_a_process_does_not_send_what_it_has_received() -> None:
     sender, receiver = KindSync(KindStats()), KindSync(KindStats())
     for _ in range(100):
         sender.kind.plans.sketch.learn_between(10.0, 50.0)

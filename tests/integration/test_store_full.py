@@ -236,7 +236,7 @@ async def test_time_goes_on_after_the_clock_was_set_back(
     await later.store.close()
 
 
-async def test_a_clock_that_is_far_behind_is_told_and_not_followed(
+async def test_a_clock_that_is_far_behind_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await opened(tmp_path, ManualClock(1_900_000_000.0))

@@ -325,7 +325,7 @@ async def test_each_hears_everything_once_and_new_work_of_others_is_hinted_at(
     assert set(first.hints) == set(second.hints) == {("default", "work")}
 
 
-async def test_what_another_process_changes_is_not_told_from_memory(
+async def test_a_job_that_another_process_changes_leaves_the_cache(
     two: tuple[Process, Process],
 ) -> None:
     first, second = two
@@ -339,7 +339,7 @@ async def test_what_another_process_changes_is_not_told_from_memory(
     assert await second.store.get([job.id]) == [Missing(gone=True)]
 
 
-async def test_what_another_process_purges_is_not_told_from_memory(
+async def test_a_job_that_another_process_purges_leaves_the_cache(
     two: tuple[Process, Process],
 ) -> None:
     first, second = two
@@ -352,7 +352,7 @@ async def test_what_another_process_purges_is_not_told_from_memory(
     assert await second.store.get([job.id]) == [Missing(gone=True)]
 
 
-async def test_nothing_is_told_from_memory_while_no_word_can_arrive(
+async def test_the_cache_is_not_used_while_no_events_can_arrive(
     two: tuple[Process, Process],
 ) -> None:
     first, second = two
@@ -369,7 +369,7 @@ async def test_nothing_is_told_from_memory_while_no_word_can_arrive(
     assert (await second.get(jobs[2].id)).cancel_asked_at is not None
 
 
-async def test_a_change_without_an_event_is_told_to_others_too(two: tuple[Process, Process]) -> None:
+async def test_a_change_without_an_event_reaches_other_processes(two: tuple[Process, Process]) -> None:
     first, second = two
     parent = await first.run()
     child = await first.spawn(parent)
@@ -746,7 +746,7 @@ async def test_a_commit_that_is_still_under_way_when_its_connection_is_cut_claim
     wire.end()
 
 
-async def test_a_database_that_is_away_is_told_at_once_and_used_when_it_is_back(
+async def test_a_database_that_is_away_is_reported_at_once_and_used_when_it_is_back(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = Process(url, ManualClock(), count(1))

@@ -63,7 +63,9 @@ async def test_a_worker_hears_of_its_own_jobs_only(pair: tuple[Process, Process]
     assert worker.published[0].job["cancelAsked"]
 
 
-async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Process, Process]) -> None:
+async def test_a_worker_receives_the_event_of_a_job_that_was_taken_from_it(
+    pair: tuple[Process, Process],
+) -> None:
     service, worker = pair
     job = await service.put()
     (claim,) = await worker.claim()
@@ -79,7 +81,7 @@ async def test_a_job_that_was_taken_from_a_worker_is_told_to_it(pair: tuple[Proc
     assert await worker.store.renew("worker", held, LEASE) == held
 
 
-async def test_what_happened_while_a_worker_was_deaf_is_told_to_it(
+async def test_a_worker_receives_the_events_of_the_time_without_its_connection(
     pair: tuple[Process, Process], url: str
 ) -> None:
     service, worker = pair

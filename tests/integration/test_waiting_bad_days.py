@@ -187,7 +187,7 @@ async def test_an_unknown_job_ends_its_own_wait_at_once(
         assert lost.requests == 1
 
 
-async def test_an_unknown_status_word_is_waited_out_and_told_once(
+async def test_an_unknown_status_is_waited_out_and_reported_once(
     server: ThirdParty, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = tells(generation(1, "FROBNICATING"))
@@ -289,7 +289,7 @@ async def test_a_submission_that_is_throttled_is_waited_out_however_often(server
     assert len(server.asked) == 13
 
 
-async def test_a_refused_submission_is_told_at_once_and_sent_once(server: ThirdParty) -> None:
+async def test_a_refused_submission_is_reported_at_once_and_sent_once(server: ThirdParty) -> None:
     server.on("POST", "/v2/generate", tells({"error": "no such model"}, 422))
     async with sync_so(server) as client:
         with pytest.raises(ServiceError, match="no such model"):

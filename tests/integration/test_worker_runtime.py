@@ -45,7 +45,7 @@ def waited(met: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_it_starts_with_its_queues_and_ends_when_it_is_told(runtime: WorkerRuntime) -> None:
+def test_it_starts_with_its_queues_and_ends_on_a_signal(runtime: WorkerRuntime) -> None:
     runtime.start(["default", "elsewhere"], 1)
     waited(lambda: runtime.has_capacity("default"))
     assert runtime.has_capacity("elsewhere") and not runtime.has_capacity("unknown")
@@ -80,7 +80,7 @@ def test_a_child_starts_no_worker(runtime: WorkerRuntime, monkeypatch: pytest.Mo
         runtime.start(["default"], 1)
 
 
-def test_what_keeps_it_from_starting_is_told(tmp_path: Path) -> None:
+def test_the_reason_why_it_cannot_start_is_reported(tmp_path: Path) -> None:
     location = AppLocation("tests.apps.short")
     runtime = WorkerRuntime(
         location.load(),

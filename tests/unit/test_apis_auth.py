@@ -124,7 +124,7 @@ def test_from_a_file_and_from_a_command(tmp_path: Path) -> None:
     assert credential.headers == {"Authorization": "Bearer another"}
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_credential_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no credential: set A or B, or give a key"):
         headers('kind = "bearer"\nsecret.env = ["A", "B"]')
     with pytest.raises(SetupError, match=r"cannot be read from .*none: No such file"):

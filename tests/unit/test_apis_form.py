@@ -87,7 +87,7 @@ def test_a_good_one_is_good() -> None:
         ('name = "mine"', 'written = "{job}"\nname = "mine"', 1, "must contain {id}"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(old: str, new: str, line: int, says: str) -> None:
+def test_a_mistake_is_reported_with_its_line(old: str, new: str, line: int, says: str) -> None:
     with pytest.raises(BadDescription) as caught:
         read(GOOD.replace(old, new, 1), "mine.toml")
     assert says.lower() in str(caught.value).lower()

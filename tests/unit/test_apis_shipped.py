@@ -110,7 +110,7 @@ def test_throttled_by_another_status(
 
 
 @pytest.mark.parametrize("name", [n for n in SHIPPED if n != "aws-transcribe"])
-def test_denied_is_told_apart(name: str) -> None:
+def test_denied_requests_are_recognized(name: str) -> None:
     for status in (401, 403):
         assert not api_of(name).reader.throttled(Answer(status, {}, b'{"message": "no"}'))
         with pytest.raises(Denied) as caught:

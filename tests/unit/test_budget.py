@@ -475,7 +475,7 @@ def test_a_limit_is_read(text: str, limit: Limit) -> None:
 @pytest.mark.parametrize(
     "text", ["", "60", "60/", "/1m", "0/1m", "60/0s", "-1/s", "60/1m:0", "60/1y", "a/b"]
 )
-def test_what_is_no_limit_is_told(text: str) -> None:
+def test_a_text_that_is_no_limit_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a limit"):
         read_limit(text)
 

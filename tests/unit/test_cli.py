@@ -219,7 +219,7 @@ def test_no_service_is_one_line_that_says_what_to_do(bide: Any) -> None:
     assert "bide serve" in line
 
 
-def test_a_refusal_is_told_without_a_traceback(bide: Any, service: FakeService) -> None:
+def test_a_refusal_is_reported_without_a_traceback(bide: Any, service: FakeService) -> None:
     service.on(
         "POST", "/jobs", problem(422, "unknown-kind", "there is no kind 'k'; there are: transcode")
     )
@@ -296,7 +296,7 @@ def test_names_come_with_commas_or_as_a_list(arguments: list[str], settings: dic
         ("[limits]\nsubmit = 'often'", "bide.toml: [limits] submit: 'often' is not a limit"),
     ],
 )
-def test_a_mistake_in_the_file_is_told(content: str, said: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_reported(content: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "bide.toml").write_text(content)
     result = CliRunner().invoke(root, ["list"])
     assert result.exit_code == 2

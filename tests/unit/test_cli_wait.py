@@ -168,7 +168,7 @@ def test_headers_go_along_and_a_key_for_bide_does_not(
     assert {r.headers.get("x-team") for r in service.asked} == {"films"}
 
 
-def test_a_missing_key_is_told_by_the_name_of_its_variable(
+def test_a_missing_key_is_reported_with_the_name_of_its_variable(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SYNC_API_KEY")
@@ -276,7 +276,7 @@ def test_what_could_not_be_done_is_done_again_without_asking(shop: Shop, tmp_pat
     assert len((tmp_path / "told").read_text().splitlines()) == 1
 
 
-def test_failures_that_were_told_before_count(shop: Shop) -> None:
+def test_failures_that_were_reported_before_count(shop: Shop) -> None:
     assert at(shop, "job-1", "--ledger", "l", "--json").exit_code == 1
     result = at(shop, "job-0", "job-1", "--ledger", "l", "--json")
     assert (result.exit_code, list(lines(result))) == (1, ["job-0"])

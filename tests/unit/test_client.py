@@ -102,7 +102,7 @@ async def test_a_refused_submission_names_the_places(service: FakeService) -> No
     assert caught.value.code == "invalid-input"
 
 
-async def test_misspelt_options_and_naive_times_are_told_before_anything_is_sent(
+async def test_misspelt_options_and_naive_times_are_reported_before_anything_is_sent(
     service: FakeService,
 ) -> None:
     async with AsyncClient(service.url) as client:
@@ -301,7 +301,7 @@ async def _redirected(url: str) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8642", "ftp://x", "http://", ""])
-def test_a_wrong_address_is_told_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_address_is_reported_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIDE_URL", "gopher://x")
     with pytest.raises(SetupError, match="not the address of a service"):
         AsyncClient(url)

@@ -52,7 +52,7 @@ def test_what_is_not_rfc_3339_with_an_offset_is_refused(text: str) -> None:
         read_instant(text)
 
 
-def test_a_missing_offset_is_told_with_an_example() -> None:
+def test_a_missing_offset_is_reported_with_an_example() -> None:
     with pytest.raises(ValueError, match=r"offset is missing.*Z"):
         read_instant("2030-01-31T12:00:00")
 
@@ -89,7 +89,7 @@ def test_a_step_of_the_wall_clock_moves_nothing(monkeypatch: pytest.MonkeyPatch)
     assert 0 <= clock.now() - before < 5
 
 
-def test_a_manual_clock_moves_when_it_is_told_to_and_never_back() -> None:
+def test_a_manual_clock_moves_only_when_it_is_moved_and_never_back() -> None:
     manual = ManualClock(100.0)
     clock: Clock = manual
     assert clock.now() == clock.now() == 100.0

@@ -280,7 +280,7 @@ def test_a_lease_that_was_renewed_meanwhile_has_not_run_out(kind: type[Change]) 
     assert advance(job, replace(change, lease=NOW + 30), NOW).version == 6
 
 
-def test_cancelling_is_asking_where_someone_must_be_told() -> None:
+def test_cancelling_a_running_job_is_a_request() -> None:
     assert isinstance(cancel(make_job(Status.PROCESSING)), CancelAsked)
     for job in (make_job(Status.PENDING), parked(), make_job(Status.UPLOADING)):
         assert isinstance(cancel(job, version=5), Cancelled)

@@ -108,7 +108,7 @@ def test_values_from_a_file(tmp_path: Path) -> None:
         ("[[exports]]", "[[exports]", 5, "line 5"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(old: str, new: str, line: int | None, reason: str) -> None:
+def test_a_mistake_is_reported_with_its_line(old: str, new: str, line: int | None, reason: str) -> None:
     with pytest.raises(SetupError) as raised:
         read(changed(old, new))
     assert reason in str(raised.value)
@@ -130,7 +130,7 @@ def test_no_value_leads_out_of_the_folder(value: str) -> None:
         read(changed('"autumn"', f'"{value}"'))
 
 
-def test_a_pipeline_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_pipeline_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="cannot be read: No such file"):
         load_plan(tmp_path / "none.toml")
 

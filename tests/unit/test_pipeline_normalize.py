@@ -118,7 +118,7 @@ def test_an_old_dead_letter_file_does_not_stay(files: PipelineFolder) -> None:
 # --- columns
 
 
-def test_new_columns_are_told_and_ignored_kept_or_refused(files: PipelineFolder) -> None:
+def test_new_columns_are_reported_and_ignored_kept_or_refused(files: PipelineFolder) -> None:
     exports = (b"id,new.one\n1,a\n", as_json([{"id": 2, "two": {"a": 1}}, {"id": 3, "new.one": 5}]))
     report = files.run(schema("id:integer"), *exports)
     assert report.columns_new == ("new.one", "two")
@@ -218,7 +218,7 @@ def test_personal_values_are_hidden(files: PipelineFolder, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("how", ["mask", "hash", "drop"])
-def test_no_personal_value_is_in_what_is_told_of_bad_rows(
+def test_reports_of_bad_rows_have_no_personal_values(
     files: PipelineFolder, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADES_KEY", "a secret")

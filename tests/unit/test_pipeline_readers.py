@@ -76,7 +76,7 @@ def test_the_delimiter_is_found(files: PipelineFolder, delimiter: str) -> None:
     assert files.rows() == [{"id": 1, "b": "x;y|z"}]
 
 
-def test_delimiter_and_quote_may_be_told(files: PipelineFolder) -> None:
+def test_the_schema_sets_delimiter_and_quote(files: PipelineFolder) -> None:
     files.run(schema("a:integer", "b", csv={"delimiter": "^", "quote": "'"}), b"a^b\n1^'x^y'\n")
     assert files.rows() == [{"a": 1, "b": "x^y"}]
 

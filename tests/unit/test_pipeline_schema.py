@@ -78,7 +78,7 @@ def test_a_schema_as_it_is_written(tmp_path: Path) -> None:
         ("[schema.secret]", "[schema.limits]\nratio = 0\n[schema.secret]", 9, "`ratio` must be 1"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(before: str, after: str, line: int, word: str) -> None:
+def test_a_mistake_is_reported_with_its_place(before: str, after: str, line: int, word: str) -> None:
     assert before in TEXT
     text = TEXT.replace(before, after, 1)
     with pytest.raises(Misplaced) as caught:

@@ -134,7 +134,7 @@ class Slow:
         self.kept.append(job.ref.id)
 
 
-async def test_an_end_is_told_after_the_ledger_has_it(service: FakeService) -> None:
+async def test_an_end_is_reported_after_the_ledger_has_it(service: FakeService) -> None:
     service.on("GET", "/v2/generate/gen-1", says(generation("gen-1", "COMPLETED")))
     book, ear = Slow(), Ear()
     async with poller(service, ledger=book) as made:
@@ -206,7 +206,7 @@ async def test_a_fault_of_a_listener_stops_no_other_job(
             await eventually(lambda: ear.over == ["gen-2"])
 
 
-async def test_trouble_and_its_end_are_each_told_once(
+async def test_trouble_and_its_end_are_each_reported_once(
     service: FakeService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

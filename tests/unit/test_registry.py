@@ -209,7 +209,7 @@ def test_a_context_is_known_by_its_name_or_its_type(annotation: Any, takes: bool
     assert kind(handler).takes_context is takes
 
 
-def test_async_handlers_are_told_apart() -> None:
+def test_async_handlers_are_recognized() -> None:
     async def later() -> None: ...
 
     assert kind(later).is_async
@@ -251,12 +251,12 @@ def takes_keywords(**rest: int) -> None: ...
         (lambda x: x, {}, "begin with a letter"),
     ],
 )
-def test_a_mistake_in_a_registration_is_told(fn: Any, options: dict[str, Any], told: str) -> None:
+def test_a_mistake_in_a_registration_is_reported(fn: Any, options: dict[str, Any], told: str) -> None:
     with pytest.raises(SetupError, match=told):
         kind(fn, **options)
 
 
-def test_annotations_without_a_schema_are_told_at_the_check() -> None:
+def test_the_check_reports_annotations_without_a_schema() -> None:
     registry = Registry()
 
     @registry.job()

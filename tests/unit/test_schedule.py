@@ -160,7 +160,7 @@ def test_a_job_that_was_removed_is_not_asked_about() -> None:
     assert plan.next(1e6) == ([], FOREVER)
 
 
-def test_a_failed_poll_waits_as_long_as_it_was_told_and_teaches_nothing() -> None:
+def test_a_failed_poll_waits_for_the_retry_after_and_teaches_nothing() -> None:
     plan = schedule()
     kind = plan.kind("k")
     plan.add("j", 0.0, kind=kind)

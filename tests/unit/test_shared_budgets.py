@@ -289,7 +289,7 @@ def test_what_has_no_limit_goes_on_and_obeys_refusals() -> None:
     machine.close()
 
 
-def test_a_refusal_that_nobody_could_be_told_of_is_told_when_the_place_is_back() -> None:
+def test_a_refusal_is_shared_when_the_backend_is_back() -> None:
     limit = Limit(100, 10.0)
     time, place = [1000.0], FakeBackend()
     first, second = (Machine(place, time, limit) for _ in range(2))

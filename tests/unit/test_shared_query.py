@@ -43,7 +43,7 @@ async def test_an_answer_is_used_again_for_a_while() -> None:
     assert [await shared.get() for _ in range(3)] == [[(1,)]] * 3
 
 
-async def test_a_failure_is_told_and_not_kept() -> None:
+async def test_a_failure_is_raised_and_not_cached() -> None:
     ask = Asked()
     ask.open.set()
     ask.error = OSError("away")

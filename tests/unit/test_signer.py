@@ -137,7 +137,7 @@ async def test_a_refused_client_is_a_wrong_credential_whatever_the_status(
     assert len(service.asked) == 1
 
 
-async def test_an_unreachable_token_service_is_told_with_its_name(transport: Transport) -> None:
+async def test_an_unreachable_token_service_is_reported_with_its_name(transport: Transport) -> None:
     api = described(kind="oauth2", client_id="me", token_url="http://127.0.0.1:1/token")
     with pytest.raises(
         ServiceUnreachable, match=r"no token for api: no answer from http://127\.0\.0\.1:1"

@@ -198,7 +198,7 @@ async def test_a_queue_that_nobody_serves_is_named(opened: Open) -> None:
     assert not harness.service.engine.serves("elsewhere")
 
 
-async def test_an_app_that_cannot_be_loaded_in_a_child_is_told(
+async def test_an_app_that_cannot_be_loaded_in_a_child_is_reported(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_in_children.py").write_text(

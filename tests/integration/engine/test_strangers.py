@@ -430,7 +430,7 @@ async def test_signal_handlers_and_the_alarm_are_put_back(
     await _can_be_interrupted(harness)
 
 
-async def test_a_job_that_was_not_told_to_stop_is_not_interrupted(
+async def test_a_job_without_a_stop_request_is_not_interrupted(
     harness: EngineHarness, following: Next
 ) -> None:
     assert result(await harness.run("interrupts_itself")) == "went on"

@@ -22,7 +22,7 @@ async def test_a_waiting_job_is_cancelled_at_once(service: Service) -> None:
     assert reply.json()["finishedAt"] is not None
 
 
-async def test_a_running_job_is_told(service: Service) -> None:
+async def test_a_running_job_receives_one_cancel_request(service: Service) -> None:
     job_id = await service.submit()
     await service.claim()
     reply = await service.call("POST", f"/jobs/{job_id}/cancel")

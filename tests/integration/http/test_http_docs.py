@@ -264,7 +264,7 @@ async def test_the_page_escapes_what_callers_send(service: Service) -> None:
     assert b"<script>" not in page.body
 
 
-async def test_kinds_registered_later_are_told_of(service: Service) -> None:
+async def test_kinds_registered_later_are_in_the_document(service: Service) -> None:
     await service.call("GET", "/openapi.json")
 
     @service.registry.job()

@@ -494,7 +494,7 @@ async def test_a_store_whose_clock_is_ahead_sweeps_no_young_file(service: Servic
     assert not service.staging.path(young).exists()
 
 
-async def test_an_input_that_is_over_is_told_to_the_handler(service: Service) -> None:
+async def test_an_input_whose_file_is_gone_fails_in_the_handler(service: Service) -> None:
     file = service.blobs.put("0" * 26, 1, "a.txt", b"x", "text/plain")
     await service.blobs.remove("0" * 26)
     with pytest.raises(JobError, match="FILE_GONE"):

@@ -186,7 +186,7 @@ async def test_includes_are_only_there_when_asked_for(service: Service) -> None:
         assert (job["input"], job["attempts"], job["log"]) == ({"value": [1, 2]}, [], [])
 
 
-async def test_attempts_are_told_from_the_log(service: Service) -> None:
+async def test_attempts_are_read_from_the_event_log(service: Service) -> None:
     job_id = await service.submit()
     job = await service.claim()
     error = ErrorInfo("OCR_TIMEOUT", "page 7", True, attempt=1)
@@ -290,7 +290,7 @@ async def test_who_knows_a_later_progress_than_this_replica_is_not_led_back(serv
     assert (await service.call("GET", f"/jobs/{job_id}", headers=later)).status == 200
 
 
-async def test_progress_of_another_attempt_is_not_told(service: Service) -> None:
+async def test_progress_of_another_attempt_is_not_returned(service: Service) -> None:
     job_id = await service.submit()
     await service.claim()
     service.progress.publish(attempt(job_id, 2), LiveProgress(7, Progress(percent=70.0)))

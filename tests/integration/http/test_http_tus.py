@@ -99,7 +99,7 @@ class Sender:
         await asyncio.sleep(0)
 
 
-async def test_what_is_spoken_is_told(service: Service) -> None:
+async def test_options_returns_the_version_and_the_extensions(service: Service) -> None:
     reply = await service.call("OPTIONS", "/files")
     assert reply.status == 204
     assert reply.headers["tus-version"] == "1.0.0"
@@ -135,7 +135,7 @@ async def test_a_file_in_three_pieces(service: Service) -> None:
     assert "sandbox" in file.headers["content-security-policy"]
 
 
-async def test_head_tells_what_creation_was_told(service: Service) -> None:
+async def test_head_returns_the_length_and_the_metadata_of_the_creation(service: Service) -> None:
     told = metadata(filename="a", empty="")
     place = await begun(service, **{"upload-metadata": told})
     reply = await service.call("HEAD", place, headers=TUS)
@@ -603,7 +603,7 @@ async def test_a_large_request_is_durable_in_between(
     assert await offset_of(service, place) == 9000
 
 
-async def test_a_quota_is_told_before_and_on_the_way(tmp_path: Path) -> None:
+async def test_a_quota_refuses_creations_and_later_bytes(tmp_path: Path) -> None:
     uploads = UploadConfig(max_size=9000, quota=8000)
     config = Config(data=tmp_path, http=HttpConfig(max_body=MAX_BODY), uploads=uploads)
     async with Service(tmp_path, config=config).opened() as service:
@@ -659,7 +659,7 @@ async def test_a_crash_between_the_blob_and_its_record_loses_nothing(service: Se
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("left", [None, 0, 3999])
-async def test_bytes_that_somebody_has_removed_are_told_as_lost(
+async def test_bytes_that_were_removed_from_the_disk_are_reported_as_lost(
     service: Service, left: int | None, crashed: bool
 ) -> None:
     place = await begun(service)

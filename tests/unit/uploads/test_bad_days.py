@@ -35,7 +35,7 @@ async def test_a_cut_upload_goes_on_where_the_service_is(
     assert max(slept.pauses) <= 0.5, "each cut that got ahead is the first one"
 
 
-async def test_a_bad_minute_is_waited_out_as_told(service: FakeUploads, large: Path) -> None:
+async def test_errors_are_retried_after_the_retry_after(service: FakeUploads, large: Path) -> None:
     slept = Slept()
     service.before("POST", "/files", problem(503, "unavailable", "", **{"Retry-After": "7"}), reset)
     service.before("PATCH", "/files", problem(500, "internal"), reset)
@@ -61,7 +61,7 @@ async def test_a_direct_one_that_is_cut_off_is_sent_again_with_the_same_key(
 
 
 @pytest.mark.parametrize("size", [10, SIZE])
-async def test_nobody_there_is_told_at_once(tmp_path: Path, size: int) -> None:
+async def test_an_unreachable_service_is_reported_at_once(tmp_path: Path, size: int) -> None:
     with FakeUploads() as gone:
         url = gone.url
     (tmp_path / "a").write_bytes(bytes(size))
@@ -86,7 +86,7 @@ async def test_what_does_not_get_ahead_is_given_up(service: FakeUploads, large: 
 @pytest.mark.parametrize(
     ("status", "code"), [(413, "payload-too-large"), (422, "unknown-kind"), (507, "storage-full")]
 )
-async def test_a_refusal_is_told_before_a_byte_is_sent(
+async def test_a_refusal_is_reported_before_a_byte_is_sent(
     service: FakeUploads, large: Path, status: int, code: str
 ) -> None:
     service.before("POST", "/files", problem(status, code))

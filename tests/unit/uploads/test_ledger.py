@@ -117,7 +117,7 @@ async def test_a_file_that_had_arrived_when_the_client_died_is_the_job_that_came
 
 
 @pytest.mark.parametrize(("status", "uploads"), [("ERROR", 2), ("DONE", 1)])
-async def test_a_job_that_failed_and_was_told_is_tried_anew(
+async def test_a_failed_job_that_was_acknowledged_is_submitted_again(
     service: FakeUploads, large: Path, tmp_path: Path, status: str, uploads: int
 ) -> None:
     service.before("GET", "/jobs", *[says(job(1, status))] * 2)

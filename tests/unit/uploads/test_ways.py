@@ -102,7 +102,7 @@ async def test_several_large_files_are_uploads_of_one_job(service: FakeUploads, 
 @pytest.mark.parametrize(
     ("kind", "name", "pointer"), [("mergd", "video", "/kind"), ("merge", "vidio", "/input/vidio")]
 )
-async def test_wrong_names_with_several_files_are_told_before_a_byte_is_sent(
+async def test_wrong_names_with_several_files_are_reported_before_a_byte_is_sent(
     service: FakeUploads, large: Path, kind: str, name: str, pointer: str
 ) -> None:
     service.on("GET", "/kinds", says(KINDS))
@@ -129,7 +129,7 @@ def test_the_sync_client_sends_files_too(service: FakeUploads, large: Path) -> N
     assert service.only.metadata["filename"] == "film.mp4"
 
 
-async def test_what_cannot_be_sent_is_told(tmp_path: Path) -> None:
+async def test_objects_that_cannot_be_sent_are_errors(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
@@ -183,7 +183,7 @@ async def test_a_submission_that_is_too_long_for_a_header_goes_after_its_file(
 
 
 @pytest.mark.parametrize("kind", ["merge", "nothing"])
-async def test_a_file_for_nobody_or_for_several_is_told_before_a_byte_is_sent(
+async def test_a_file_for_no_parameter_or_for_several_is_reported_before_a_byte_is_sent(
     service: FakeUploads, large: Path, kind: str
 ) -> None:
     service.on("GET", "/kinds", says({"kinds": [*KINDS["kinds"], _kind("nothing")]}))

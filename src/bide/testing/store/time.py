@@ -66,7 +66,7 @@ class Time:
         assert await harness.store.wake() == (set(), None)
         assert await harness.claim() == []
 
-    async def test_leases_are_told_and_no_clock_makes_one_lost(self, harness: StoreHarness) -> None:
+    async def test_leases_are_listed_and_no_clock_makes_one_lost(self, harness: StoreHarness) -> None:
         now = harness.clock.now()
         first, also = await harness.put(), await harness.put()
         await harness.claim()
@@ -84,7 +84,7 @@ class Time:
         assert await harness.store.leases() == [later]
         assert ids((await harness.store.lost_and_late([earlier, later])).leases) == {second.id}
 
-    async def test_the_leases_of_two_owners_are_told_apart(self, harness: StoreHarness) -> None:
+    async def test_the_leases_of_two_owners_are_separate(self, harness: StoreHarness) -> None:
         await harness.put(queue="one")
         other = await harness.put(queue="other")
         await harness.claim(queue="one", owner="a")
