@@ -11,10 +11,11 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from aiohttp.abc import AbstractResolver, ResolveResult
+if TYPE_CHECKING:
+    from aiohttp.abc import ResolveResult
 
 MAX_URL = 2048
 LOOKUP_TIMEOUT = 2.0  # seconds that the check of a new URL waits for the name server
@@ -116,18 +117,18 @@ class Addresses:
     ) -> list[ResolveResult]:
         """The addresses of a host that a webhook may reach. If it has others, too, reject all."""
         found = await self._look_up(host, port, family)
-        results = []
+        results: list[ResolveResult] = []
         for of, _, protocol, _, place in found:
             self.check(place[0])
             results.append(
-                ResolveResult(
-                    hostname=host,
-                    host=place[0],
-                    port=port,
-                    family=of,
-                    proto=protocol,
-                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-                )
+                {
+                    "hostname": host,
+                    "host": place[0],
+                    "port": port,
+                    "family": of,
+                    "proto": protocol,
+                    "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                }
             )
         if not results:
             raise OSError(f"{host} has no address")
@@ -138,18 +139,3 @@ class Addresses:
         family, kind, protocol, _, place = info
         self.check(place[0])
         return socket.socket(family, kind, protocol)
-
-
-class CheckedResolver(AbstractResolver):
-    """The resolver of the HTTP client."""
-
-    def __init__(self, addresses: Addresses) -> None:
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return await self._addresses.resolve(host, port, family)
-
-    async def close(self) -> None:
-        return
