@@ -1,4 +1,7 @@
-"""`App`: registers the handlers of a user, and runs them."""
+"""`App`: registers the handlers of a user, and runs them.
+
+Each handler child imports this module, so it imports the settings and the service when they are used.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ import msgspec
 from bide.core.clock import render_instant
 from bide.core.errors import SetupError
 from bide.core.wire.http import JobStatus, wire_job
-from bide.server.config import Config
 from bide.server.registry import Registry
 
 if TYPE_CHECKING:
+    from bide.server.config import Config
     from bide.service.asgi import AsgiService
     from bide.service.assembly import Service
     from bide.service.run_inline import InlineJob
@@ -34,6 +37,7 @@ class App(Registry):
 
     def asgi(self, *, data: str | Path | None = None, config: Config | None = None) -> AsgiService:
         """Return the service of this app as an ASGI application. Pass its `lifespan` to the application that mounts it."""
+        from bide.server.config import Config
         from bide.server.worker.app_location import locate
         from bide.service.asgi import AsgiService
         from bide.service.assembly import assemble
@@ -54,7 +58,7 @@ class App(Registry):
         **settings: Any,
     ) -> Any:
         """Return a Celery app whose workers run these jobs: `celery -A MODULE:NAME worker`. `settings` are for Celery."""
-        from bide.server.config import EngineConfig
+        from bide.server.config import Config, EngineConfig
         from bide.server.worker.app_location import locate
         from bide.service.backends import require_celery
 
