@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import pytest
 from hypothesis import settings
 
+from tests.examples import FEW, MANY
 from tests.servers import ServerMissing
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
@@ -33,9 +34,9 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 # start. No test trusts them.
 os.environ["SSL_CERT_FILE"] = os.devnull
 
-settings.register_profile("here", deadline=None, max_examples=40)
-settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
-settings.register_profile("many", deadline=None, max_examples=400)  # in `make chaos`
+settings.register_profile("here", deadline=None, max_examples=FEW)
+settings.register_profile("ci", deadline=None, max_examples=FEW, derandomize=True)
+settings.register_profile("many", deadline=None, max_examples=MANY)  # in `make chaos`
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 import pyte
+from wcwidth import wcwidth
 
 from tests.waiting import until
 
@@ -96,7 +97,9 @@ class Terminal:
 
     def _lines(self) -> list[str]:
         if self._shown is None:
-            self._shown = [line.rstrip() for line in self._screen.display if line.strip()]
+            # Not `display`, which reads every cell of the screen, also those that nothing was written to.
+            rows = (_text(row) for _, row in sorted(self._screen.buffer.items()))
+            self._shown = [text for text in rows if text]
         return self._shown
 
     def lines(self) -> list[str]:
@@ -134,6 +137,17 @@ class Terminal:
         code = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         return code
+
+
+def _text(row: Mapping[int, pyte.screens.Char]) -> str:
+    """A row of the screen, without the spaces at its end."""
+    text, wide = [], False
+    for column in range(max(row, default=-1) + 1):
+        data = row[column].data
+        if not wide:
+            text.append(data)
+        wide = not wide and not data.isascii() and wcwidth(data[0]) == 2  # its second cell has no text
+    return "".join(text).rstrip()
 
 
 def _end_session(leader: int) -> None:

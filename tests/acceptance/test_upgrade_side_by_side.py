@@ -40,6 +40,7 @@ class Old(Replica):
     def __init__(self, folder: Path, url: str, release: Path) -> None:
         super().__init__(folder, url)
         self._env["PYTHONPATH"] = os.pathsep.join([str(release), str(folder)])
+        del self._env["PYTHONDONTWRITEBYTECODE"]  # each of its processes would compile the release again
 
 
 class Traffic:

@@ -9,13 +9,14 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.pacing.budget import Budget, Limit, read_limit
 from bide.core.pacing.limits import LIMIT_HEADERS
 from bide.core.pacing.meter import LONGEST_PAUSE
 from bide.lab.scenario import Rules
+from tests.examples import examples
 from tests.unit.vendor import WALL, Bucket, Lab, Window, drive
 
 ROUNDINGS = st.sampled_from(["ceil", "floor", "exact"])
@@ -40,7 +41,7 @@ def told(left: float, reset: float, quota: int = 60, window: int = 60) -> dict[s
     }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     quota=st.integers(2, 300),
     per=st.sampled_from([10.0, 30.0, 60.0, 300.0]),
@@ -59,7 +60,7 @@ def test_an_advertised_window_is_met_without_a_refusal(
         assert run.accepted > 4 * min(quota, per / 4), "and most of it is used"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     requests=st.integers(5, 300),
     burst=st.integers(3, 60),
@@ -78,7 +79,7 @@ def test_an_advertised_bucket_is_met_without_a_refusal(
     assert run.refused == 0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(st.sampled_from(["window", "bucket"]), ROUNDINGS, st.floats(0.05, 0.6), st.integers(0, 1000))
 def test_what_others_spend_is_believed_at_once(
     kind: str, rounding: str, others: float, seed: int
@@ -120,7 +121,7 @@ def test_nearly_all_of_a_short_window_is_used(quota: int, window: int, rounding:
         assert run.accepted > 0.9 * 60 * quota / window
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     kind=st.sampled_from(["window", "full", "next"]),
     quota=st.integers(2, 100),
@@ -147,7 +148,7 @@ def test_a_short_window_is_met_without_a_refusal(
     assert run.refused == 0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(ROUNDINGS, st.floats(0.5, 12), st.integers(0, 1000))
 def test_what_others_spend_of_a_bucket_with_a_short_window_is_believed_at_once(
     rounding: str, others: float, seed: int
@@ -180,7 +181,7 @@ def test_answers_without_headers_hold_nothing_up_in_a_new_window(per: float, sil
     assert max(b - a for a, b in pairwise(run.sent)) < 2.5, "it never stalls for seconds"
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(
     st.integers(1, 500),
     st.floats(0.5, 600),
@@ -398,7 +399,7 @@ TEXT = st.one_of(
 NAMES = st.sampled_from(sorted(LIMIT_HEADERS | {"date"}))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     st.lists(
         st.tuples(
@@ -426,7 +427,7 @@ def test_whatever_headers_say_it_goes_on_within_the_hour(
         assert math.isfinite(spender.ready(now, 3.0))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(
     st.sampled_from(["hidden", "window", "bucket"]),
     st.integers(0, 1000),

@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.pacing.hazard import BINS, BINS_PER_OCTAVE, EDGES, LAST, Sketch, _bin
+from tests.examples import examples
 
 DURATIONS = st.lists(st.floats(0, 1e7), max_size=60)
 
@@ -49,7 +50,6 @@ def test_a_quantile_is_where_survival_has_fallen_that_far(durations: list[float]
     assert table.survival(table.quantile(q)) == pytest.approx(1 - q, rel=1e-6)
 
 
-@settings(deadline=None)
 @given(st.floats(0.02, 1e5))
 def test_learning_moves_the_median_to_the_data(duration: float) -> None:
     sketch = learned([duration] * 200)
@@ -90,7 +90,7 @@ def test_the_table_is_made_anew_after_learning() -> None:
     assert sketch.table() is not before
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(DURATIONS)
 def test_a_sketch_survives_being_stored(durations: list[float]) -> None:
     sketch = learned(durations)
@@ -179,7 +179,7 @@ def test_a_gap_is_found_empty_from_few_ends_and_from_stretches() -> None:
         assert table.survival(300.0) > 0.93 * table.survival(90.0)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(st.lists(st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)), max_size=20))
 def test_no_stretch_of_watching_makes_a_hazard_vanish(stretches: list[tuple[float, float]]) -> None:
     sketch = Sketch()
@@ -249,7 +249,7 @@ def learn_stretches(sketch: Sketch, stretches: list[tuple[float, float]]) -> Non
         sketch.learn_between(low, low * factor)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(STRETCHES, STRETCHES)
 def test_what_was_absorbed_counts_as_if_it_had_been_learned_here(
     before: list[tuple[float, float]], after: list[tuple[float, float]]

@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.pacing.hazard import EDGES, LAST, Sketch, SurvivalCurve
@@ -19,6 +19,7 @@ from bide.core.pacing.intervals import (
     remaining_by_progress,
     retry_after,
 )
+from tests.examples import examples
 
 
 def table(durations: list[float]) -> SurvivalCurve:
@@ -31,7 +32,6 @@ def table(durations: list[float]) -> SurvivalCurve:
 DURATIONS = st.lists(st.floats(0, 1e6), max_size=30)
 
 
-@settings(deadline=None)
 @given(DURATIONS, st.floats(0, 1e7), st.floats(0.01, 100))
 def test_an_interval_is_finite_and_positive(durations: list[float], age: float, price: float) -> None:
     wait = interval(table(durations), age, price)
@@ -39,7 +39,6 @@ def test_an_interval_is_finite_and_positive(durations: list[float], age: float, 
     assert wait >= price * 0.999, "in no less time can so many seconds be lost"
 
 
-@settings(deadline=None)
 @given(DURATIONS, st.floats(0, 1e5))
 def test_a_higher_price_waits_longer(durations: list[float], age: float) -> None:
     curve = table(durations)
@@ -47,7 +46,7 @@ def test_a_higher_price_waits_longer(durations: list[float], age: float) -> None
     assert waits == sorted(waits)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(12)
 @given(DURATIONS, st.floats(0, 1e4), st.floats(0.1, 10))
 def test_the_delay_lost_in_expectation_is_the_price(
     durations: list[float], age: float, price: float
@@ -63,7 +62,7 @@ def test_the_delay_lost_in_expectation_is_the_price(
     assert lost == pytest.approx(price, rel=0.01)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(DURATIONS, st.floats(0, 1e4), st.floats(0.1, 1e4))
 def test_the_index_is_the_integral_summed_by_hand(
     durations: list[float], asked: float, silence: float
@@ -80,7 +79,6 @@ def test_the_index_is_the_integral_summed_by_hand(
     assert index(curve, asked, age) == pytest.approx(lost, rel=0.01, abs=1e-6 * silence)
 
 
-@settings(deadline=None)
 @given(DURATIONS, st.floats(0, 1e6), st.floats(0.01, 100))
 def test_the_index_reaches_the_price_after_the_interval(
     durations: list[float], age: float, price: float
@@ -108,7 +106,6 @@ def test_learning_saves_requests_and_delay() -> None:
     assert interval(wise, 58.0) < 5
 
 
-@settings(deadline=None)
 @given(DURATIONS, st.floats(-10, 1e8))
 def test_hints_are_finite_and_never_negative(durations: list[float], age: float) -> None:
     wait = Hints(table(durations)).after(age)

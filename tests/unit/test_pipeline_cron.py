@@ -8,10 +8,11 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.pipeline.run.schedule import NICKNAMES, read_cron
+from tests.examples import examples
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = 60
@@ -153,7 +154,7 @@ def fits(text: str, at: datetime) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(expressions, st.integers(1_700_000_000, 2_000_000_000))
 def test_it_fits_and_nothing_before_does(text: str, start: int) -> None:
     found = read_cron(text).next(start)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.errors import SetupError
 from bide.pipeline.rows import BadRows, BadSource, deduplication
 from bide.pipeline.rows.target import Target
+from tests.examples import examples
 from tests.unit.pipeline_files import PipelineFolder, Row, as_csv, as_json, as_jsonl, schema, zipped
 
 
@@ -279,7 +280,7 @@ def test_dedupe_is_what_a_dictionary_does(
     names = ["i", "s", "b", "d", "n"]
     columns = ("i:integer", "s", "b:boolean", "d:date", "n:integer", "at:integer")
 
-    @settings(max_examples=25)
+    @examples(12)
     @given(
         st.lists(row, max_size=30),
         st.lists(st.sampled_from(names[:4]), unique=True, min_size=1),

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.pipeline.rows import BadSource
 from bide.pipeline.rows.readers.json_array import GUESSES, READ, guesses, record_start, records
+from tests.examples import examples
 from tests.unit.pipeline_files import (
     PipelineFolder,
     Row,
@@ -48,7 +49,7 @@ def files(tmp_path: Path) -> PipelineFolder:
 @pytest.mark.parametrize("how", ["plain", "gzip", "zip"])
 @pytest.mark.parametrize("format", ["csv", "json", "jsonl"])
 def test_rows_come_out_as_they_went_in(format: str, how: str) -> None:
-    @settings(max_examples=40)
+    @examples(20)
     @given(ROWS, st.booleans())
     def check(rows: list[dict[str, Any]], told: bool) -> None:
         data = {

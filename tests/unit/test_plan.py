@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.core.pacing.advice import Load, advise
 from bide.core.pacing.hazard import EDGES, Sketch, SurvivalCurve
 from bide.core.pacing.plan import Plan, Plans
+from tests.examples import examples
 
 DURATIONS = st.lists(st.floats(0.01, 1e5), max_size=20)
 PRICES = st.floats(0.01, 1000)
@@ -49,14 +50,14 @@ def walk(plan: Plan, curve: SurvivalCurve) -> list[float]:
     return ages
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(DURATIONS, PRICES, st.floats(0, 1e7))
 def test_the_next_age_is_finite_and_later(durations: list[float], price: float, age: float) -> None:
     to = Plan(table(durations), price).next(age)
     assert age < to < math.inf
 
 
-@settings(deadline=None, max_examples=30)
+@examples(15)
 @given(DURATIONS)
 def test_a_higher_price_asks_less_often(durations: list[float]) -> None:
     curve = table(durations)
@@ -149,7 +150,7 @@ def test_a_small_budget_gets_numbers_to_act_on() -> None:
         assert f"{number:.0f}" in str(advice)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(10)
 @given(st.floats(1, 1e4), st.floats(0.01, 10))
 def test_less_budget_never_means_less_delay(waiting: float, allowed: float) -> None:
     load = Load(waiting, table([50.0, 60.0, 80.0]))

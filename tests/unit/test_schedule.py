@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, by_position, by_progress
@@ -19,6 +19,7 @@ from bide.client.polling.time_queue import TimeQueue
 from bide.client.polling_options import Size
 from bide.core.pacing.budget import Budget, Limit
 from bide.core.pacing.hazard import Sketch
+from tests.examples import examples
 
 Now = float
 
@@ -89,7 +90,7 @@ def drive(
 # --- what always holds
 
 
-@settings(deadline=None, max_examples=15)
+@examples(10)
 @given(
     st.lists(st.floats(0, 2000), min_size=1, max_size=30),
     st.floats(0.2, 5),
@@ -109,7 +110,7 @@ def test_never_more_is_asked_than_the_budget_grants(
             assert j - i + 1 <= burst + rate * (moments[j] - start) + 1e-6
 
 
-@settings(deadline=None, max_examples=15)
+@examples(10)
 @given(st.lists(st.floats(0, 20_000), min_size=1, max_size=20), st.floats(1, 500), st.floats(0.1, 1e4))
 def test_no_job_is_silent_beyond_its_guard(ends: list[float], longest: float, price: float) -> None:
     plan = schedule(price=price)
@@ -128,7 +129,7 @@ def test_no_job_is_silent_beyond_its_guard(ends: list[float], longest: float, pr
     drive(plan, dict(enumerate(ends)), until=2000.0, sees=sees)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(st.floats(1, 5000), st.floats(1, 5000), st.integers(0, 100))
 def test_a_nearer_deadline_is_never_asked_about_later(one: float, other: float, seed: int) -> None:
     def due(deadline: float) -> float:

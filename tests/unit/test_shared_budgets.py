@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bide.client.budgets.backend import NO_RECORD, BackendReply, BackendUnavailable
@@ -17,6 +17,7 @@ from bide.client.budgets.remote_clock import RemoteClock
 from bide.client.budgets.shared import BudgetConnection, SharedBudget
 from bide.core.pacing.budget import Limit
 from bide.testing.budgets import WALL, BudgetsSuite
+from tests.examples import examples
 from tests.windows import assert_within
 
 
@@ -113,7 +114,7 @@ class TestSharedBudgets(BudgetsSuite):
 LIMITS = [Limit(20, 1.0), Limit(20, 1.0, 5), Limit(100, 2.0, 8), Limit(100, 2.0), Limit(3, 1.0)]
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.sampled_from(LIMITS), st.integers(2, 4), st.integers(0, 1 << 32))
 def test_whatever_happens_no_more_is_granted_than_the_limit(limit: Limit, count: int, seed: int) -> None:
     time, place, granted, rng = [1000.0], FakeBackend(), list[float](), random.Random(seed)

@@ -82,7 +82,7 @@ def dies(ctx: Context, log: str, times: int = 99) -> str:
     return "survived"
 
 
-@app.job()
+@app.job(max_losses=2)
 def climbs(ctx: Context, times: int, by_step: bool) -> str:
     """Kill the process several times, each time after a further step or more progress."""
     if by_step:
