@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import Clock
+from bide.core.jobs.fair import Slice, start_order
 from bide.core.jobs.record import Job, Status
 from bide.core.wire.http import Event
 from bide.server.store import (
@@ -123,15 +124,18 @@ class MemoryTransaction(Transaction):
         found = [e.job for e in self.tables.events if e.job_id == job.id and e.type == "output"]
         return found[-1] if found else None
 
-    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
+    def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         self.flush_changes()
-        found = [
-            job
-            for job in self.tables.jobs.values()
-            if job.queue == request.queue and job.kind in request.kinds and ready(job, self.now)
+        found: dict[str, list[Job]] = {}
+        for job in self.tables.jobs.values():
+            if job.queue == request.queue and job.kind in request.kinds and ready(job, self.now):
+                found.setdefault(job.tenant, []).append(job)
+        ring = sorted(found, key=lambda tenant: (tenant <= slice_.after, tenant))
+        return [
+            (job, *self.tables.inputs[job.id])
+            for tenant in ring[: slice_.tenants]
+            for job in sorted(found[tenant], key=start_order)[: slice_.limit(tenant)]
         ]
-        found.sort(key=lambda job: -job.priority)
-        return [(job, *self.tables.inputs[job.id]) for job in found[:limit]]
 
     def wake(self) -> tuple[set[tuple[str, str]], float | None]:
         since, self.tables.woken = self.tables.woken, self.now

@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from bide.core.errors import SetupError
+from bide.core.jobs.fair import Weights
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import FileInfo, Job, Status
 from bide.core.jobs.state_machine import Change, Refused
@@ -416,9 +417,13 @@ class JobStore(Protocol):
     def claim(
         self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
     ) -> Awaitable[list[Claim]]:
-        """Claim up to `limit` due jobs, in the order of the requests, by priority, then oldest first. A paused queue
-        returns none.
+        """Claim up to `limit` due jobs, in the order of the requests. The tenants of a queue take turns; the jobs of a
+        tenant start by priority and age (see `core.jobs.fair`). A paused queue returns none.
         """
+        ...
+
+    def share_by(self, weights: Weights) -> None:
+        """Set the shares of the tenants. Call it before `open`."""
         ...
 
     def renew(

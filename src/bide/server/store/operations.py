@@ -6,11 +6,13 @@ Every write to an existing job goes through `core.jobs.state_machine.advance`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
+from bide.core.jobs.fair import FairTurns, pick, start_order, wider
 from bide.core.jobs.record import FAILED, Job, Status
 from bide.core.jobs.state_machine import (
     Begun,
@@ -326,9 +328,14 @@ def _bytes_emitted(tx: Transaction, job: Job) -> int:
 
 
 def claims(
-    tx: Transaction, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
+    tx: Transaction,
+    owner: str,
+    requests: Sequence[ClaimRequest],
+    limit: int,
+    lease: float,
+    turns: FairTurns,
 ) -> list[Claim]:
-    """Claim up to `limit` jobs, in the order of the requests: by priority, then in the order of submission."""
+    """Claim up to `limit` jobs, in the order of the requests. The tenants take turns; see `core.jobs.fair`."""
     found: list[Claim] = []
     paused = tx.paused()
     if any(request.queue in paused for request in requests):
@@ -338,15 +345,44 @@ def claims(
         room = min(request.limit, limit - len(found))
         if room <= 0 or request.queue in paused:
             continue
-        fresh = tx.fresh(request)
-        candidates = tx.candidates(request, room)
-        if fresh:  # submitted last; the sort is stable, so the order within a priority stays
-            candidates = sorted(candidates + fresh, key=lambda due: -due[0].priority)[:room]
-        for i, due in enumerate(candidates):
+        for i, due in enumerate(_in_turn(tx, request, room, turns)):
             if request.only is not None and due[0].kind not in request.only:
                 break
             found.append(claim(tx, due, owner, lease, reserve=i >= request.begin))
     return found
+
+
+def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns) -> list[Due]:
+    """The next `room` jobs of a request."""
+    turn = turns.get(request.queue, request.kinds)
+    fresh = tx.fresh(request)
+    slice_ = turn.slice(room, turns.weights)
+    while True:
+        by_tenant: dict[str, list[Due]] = {}
+        for due in tx.candidates(request, slice_):
+            by_tenant.setdefault(due[0].tenant, []).append(due)
+        cut = {tenant for tenant, jobs in by_tenant.items() if len(jobs) >= slice_.limit(tenant)}
+        if fresh:
+            _add_fresh(by_tenant, fresh, cut)
+        picked = pick(by_tenant, turn, slice_, room, cut)
+        if picked is not None:
+            turns.put(request.queue, request.kinds, picked[1])
+            return picked[0]
+        slice_ = wider(slice_, len(by_tenant), room)
+
+
+def _add_fresh(by_tenant: dict[str, list[Due]], fresh: Sequence[Due], cut: AbstractSet[str]) -> None:
+    """Add the new jobs of the transaction. If a tenant may have more stored jobs, leave out those that come after the last
+    one that was read.
+    """
+    for due in fresh:
+        jobs = by_tenant.setdefault(due[0].tenant, [])
+        if due[0].tenant not in cut or start_order(due[0]) < start_order(jobs[-1][0]):
+            jobs.append(due)
+    for tenant in {
+        due[0].tenant for due in fresh
+    }:  # the sort is stable, and the new jobs were stored last
+        by_tenant[tenant].sort(key=lambda due: start_order(due[0]))
 
 
 def renew(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec.structs import replace
 
+from bide.core.jobs.fair import Slice
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, EventType, facts
 from bide.core.wire.query import MAX_VALUE
@@ -223,9 +224,11 @@ class Transaction(ABC):
         """
 
     @abstractmethod
-    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
-        """The first `limit` claimable jobs of the request's queue and kinds: the highest priority first, then in the order
-        in which they were stored. A job is claimable if it was due when it was written, or since `wake`.
+    def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
+        """The claimable jobs of the request's queue and kinds that `Slice` describes, those of each tenant by `start_order`,
+        then in the order in which they were stored. A job is claimable if it was due when it was written, or since `wake`.
+        Names of tenants are compared by their characters, as Python does. If the slice has `alone` and no other tenant
+        has claimable jobs, return those of `after` without looking for more tenants.
 
         Call `flush_changes` before reading, or leave out the jobs that this transaction has changed or removed. Lock the
         jobs; skip the jobs that another transaction has locked. The caller handles paused queues and `only`.

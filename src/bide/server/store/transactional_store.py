@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import Clock
+from bide.core.jobs.fair import FairTurns, Turns, Weights
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Change, Refused, Spawned
@@ -94,6 +95,7 @@ class TransactionalStore(ABC):
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
         self.keeps_events = False
+        self._turns = FairTurns()  # only the writer's thread uses them
         self._timeouts: Timeouts | None = None  # of writes
         self._writer: GroupCommitWriter
 
@@ -212,9 +214,17 @@ class TransactionalStore(ABC):
     ) -> Awaitable[list[Claim]]:
         # First, because starting a job takes longer than responding to a submission. A claim must not time out: its jobs
         # are already this process's.
-        return self._writer.submit(
-            lambda tx: operations.claims(tx, owner, requests, limit, lease), first=True
-        )
+        begin: Turns | None = None
+
+        def operation(tx: Transaction) -> list[Claim]:
+            nonlocal begin
+            begin = self._turns.begin(begin)
+            return operations.claims(tx, owner, requests, limit, lease, self._turns)
+
+        return self._writer.submit(operation, first=True)
+
+    def share_by(self, weights: Weights) -> None:
+        self._turns.weights = weights
 
     def renew(
         self, owner: str, held: Sequence[tuple[str, int]], lease: float

@@ -25,6 +25,7 @@ _PARTS = (
     "changes",
     "claims",
     "events",
+    "fairness",
     "inserts",
     "lists",
     "records",
@@ -44,6 +45,7 @@ from bide.testing.store.bulk import Bulk  # noqa: E402
 from bide.testing.store.changes import Changes  # noqa: E402
 from bide.testing.store.claims import Claims  # noqa: E402
 from bide.testing.store.events import Events  # noqa: E402
+from bide.testing.store.fairness import Fairness  # noqa: E402
 from bide.testing.store.harness import StoreHarness  # noqa: E402
 from bide.testing.store.inserts import Inserts  # noqa: E402
 from bide.testing.store.lists import Lists  # noqa: E402
@@ -62,6 +64,7 @@ __all__ = ["StoreHarness", "StoreSuite"]
 class StoreSuite(
     Inserts,
     Claims,
+    Fairness,
     Changes,
     Relatives,
     Time,

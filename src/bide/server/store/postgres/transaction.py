@@ -10,13 +10,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 import psycopg
 from msgspec.structs import astuple, replace
 
+from bide.core.jobs.fair import PRIORITY_STEP, Slice
 from bide.core.jobs.record import Job
 from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, rollups, upload_rows
 from bide.server.store.postgres.cache import PostgresCache
@@ -141,20 +143,83 @@ _EVENTS = (
 )
 _LAST_OUTPUT = "SELECT job FROM events WHERE tenant = %s AND job_id = %s AND type = 'output' ORDER BY id DESC LIMIT 1"
 _LOCKED = f"SELECT {COLUMNS} FROM jobs WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
-_DUE = "ready AND queue = %s AND kind = {kind} AND id <> ALL(%s)"
-_FIRST = "ORDER BY priority DESC, seq LIMIT %s FOR NO KEY UPDATE SKIP LOCKED"
-_WITH_INPUT = f"SELECT {_OF_JOB}, i.input, i.files FROM ({{}}) j JOIN inputs i ON i.job_id = j.id "
-_IN_ORDER = "ORDER BY j.priority DESC, j.seq LIMIT %s"
-_OF_ONE_KIND = (
-    _WITH_INPUT.format(f"SELECT * FROM jobs WHERE {_DUE.format(kind='%s')} {_FIRST}") + _IN_ORDER
+_ORDER = (  # the expression of the index
+    "(CASE WHEN {0}run > 1 THEN {0}due ELSE greatest({0}created_at, {0}run_at) END - "
+    f"{PRIORITY_STEP:.0f}.0 * {{0}}priority)"
 )
-_OF_KINDS = (
-    _WITH_INPUT.format(
-        "SELECT found.* FROM unnest(%s::text[]) AS k(kind) CROSS JOIN LATERAL "
-        f"(SELECT * FROM jobs WHERE {_DUE.format(kind='k.kind')} {_FIRST}) found"
+_LAST_NAME = "\U0010ffff"  # greater than the name of any tenant
+
+
+def _claimable(kind: str, tenant: str, limit: str) -> str:
+    """The first claimable jobs of a tenant and a kind, locked."""
+    return (
+        f'SELECT * FROM jobs WHERE ready AND queue = %(queue)s AND kind = {kind} AND tenant COLLATE "C" = {tenant} '
+        f"AND id <> ALL(%(changed)s) ORDER BY {_ORDER.format('')}, seq LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"
     )
-    + _IN_ORDER
-)
+
+
+def _exists(condition: str, kinds: bool) -> str:
+    kind = "kind = ANY(%(kinds)s)" if kinds else "kind = %(kind)s"
+    return f'EXISTS (SELECT 1 FROM jobs WHERE ready AND queue = %(queue)s AND {kind} AND tenant COLLATE "C" {condition})'
+
+
+def _next(tenant: str, until: str, kinds: bool) -> str:
+    """The next tenant with claimable jobs."""
+    name = 'tenant COLLATE "C"'
+    found = (
+        f"SELECT tenant FROM jobs WHERE ready AND queue = %(queue)s AND kind = {'k.kind' if kinds else '%(kind)s'} "
+        f"AND {name} > {tenant} {until} ORDER BY {name} LIMIT 1"
+    )
+    if not kinds:
+        return f"({found})"
+    return f"(SELECT min(f.{name}) FROM unnest(%(kinds)s::text[]) AS k(kind) CROSS JOIN LATERAL ({found}) f)"
+
+
+def _first_jobs(tenant: str, limit: str, kinds: bool, condition: str = "") -> str:
+    """The first jobs of a tenant, with their inputs."""
+    if kinds:
+        claimable = (
+            f"SELECT found.* FROM unnest(%(kinds)s::text[]) AS k(kind) CROSS JOIN LATERAL "
+            f"({_claimable('k.kind', tenant, limit)}) found"
+        )
+    else:
+        claimable = _claimable("%(kind)s", tenant, limit)
+    return (
+        f"SELECT {_OF_JOB}, i.input, i.files, {_ORDER.format('j.')} AS place, j.seq FROM ({claimable}) j "
+        f"JOIN inputs i ON i.job_id = j.id {condition}"
+    )
+
+
+def _of_one_tenant(kinds: bool) -> str:
+    """The jobs of one tenant, or one row without a job; the first column: whether other tenants have claimable jobs."""
+    others = f"{_exists('> %(after)s', kinds)} OR {_exists('< %(after)s', kinds)}"
+    jobs = _first_jobs("%(after)s", "%(each)s", kinds, "WHERE NOT o.others")
+    return (
+        f"SELECT j.*, o.others FROM (SELECT {others} AS others) o LEFT JOIN LATERAL ({jobs}) j ON true "
+        "ORDER BY j.place, j.seq"
+    )
+
+
+def _of_tenants(kinds: bool) -> str:
+    """The jobs of several tenants, in the order of `Slice`; a row without a job for a tenant whose jobs are all locked."""
+    until = 'AND tenant COLLATE "C" <= %(until)s'
+    limit = "coalesce((%(limits)s::json ->> r.tenant)::int, %(each)s)"
+    return (
+        f"WITH RECURSIVE later(tenant, n) AS (SELECT {_next('%(after)s', '', kinds)}, 1 UNION ALL "
+        f"SELECT {_next('l.tenant', '', kinds)}, l.n + 1 FROM later l WHERE l.tenant IS NOT NULL AND l.n < %(tenants)s), "
+        f"earlier(tenant, n) AS (SELECT {_next('%(again)s', until, kinds)}, 1 UNION ALL "
+        f"SELECT {_next('e.tenant', until, kinds)}, e.n + 1 FROM earlier e "
+        "WHERE e.tenant IS NOT NULL AND e.n < %(tenants)s), "
+        "ring AS (SELECT tenant, n FROM later WHERE tenant IS NOT NULL UNION ALL "
+        "SELECT tenant, %(tenants)s + n FROM earlier WHERE tenant IS NOT NULL LIMIT %(tenants)s) "
+        f"SELECT j.*, r.tenant FROM ring r LEFT JOIN LATERAL ({_first_jobs('r.tenant', limit, kinds)}) j ON true "
+        "ORDER BY r.n, j.place, j.seq"
+    )
+
+
+# By whether there are several kinds.
+_OF_ONE_TENANT = {several: _of_one_tenant(several) for several in (False, True)}
+_OF_TENANTS = {several: _of_tenants(several) for several in (False, True)}
 # Of an existing row only the columns that can change; the sender's part is written once.
 _UPLOADS = (
     f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
@@ -309,11 +374,14 @@ class PostgresTransaction(Transaction):
         self._added: list[RollupRow] = []
         self.trusted: dict[str, Job] = {}  # jobs from the cache, verified by the commit
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+    def execute(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
         """Execute immediately."""
         if not self._begun:
             self._begun = True
-            cursor = self._execute_batch([("BEGIN", ()), (sql, values)])
+            cursor = psycopg.ClientCursor(self._connection)
+            cursor.execute(f"BEGIN;\n{sql}".encode(), values)
             cursor.nextset()
             return cursor
         return self._connection.execute(sql.encode(), values)
@@ -371,19 +439,50 @@ class PostgresTransaction(Transaction):
         row = self.execute(_LAST_OUTPUT, (job.tenant, job.id)).fetchone()
         return None if row is None else msgspec.json.decode(row[0])
 
-    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
+    def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         if any(job is not None and ready(job, self.now) for job in map(self.job, self._stored)):
             self.flush_changes()
-        changed = [*self._stored, *self._removed]  # not written yet, and not claimable any more
-        if len(request.kinds) == 1:
-            rows = self.execute(_OF_ONE_KIND, (request.queue, request.kinds[0], changed, limit, limit))
-        else:
-            rows = self.execute(_OF_KINDS, (list(request.kinds), request.queue, changed, limit, limit))
-        found = []
+        kinds = list(request.kinds)
+        values: dict[str, Any] = {
+            "queue": request.queue,
+            "kind": kinds[0],
+            "kinds": kinds,
+            "changed": [*self._stored, *self._removed],  # not written yet, and not claimable any more
+            "after": slice_.after,
+            "each": slice_.each,
+        }
+        if slice_.alone:
+            rows = self.execute(_OF_ONE_TENANT[len(kinds) > 1], values).fetchall()
+            if not rows[0][-1]:
+                return self._dues(rows, slice_)
+        found: list[Due] = []
+        values |= {"again": "", "until": slice_.after, "tenants": slice_.tenants}
+        values["limits"] = encode(slice_.other_limits).decode()
+        while values["tenants"] > 0:
+            rows = self.execute(_OF_TENANTS[len(kinds) > 1], values).fetchall()
+            found += self._dues(rows, slice_)
+            ring = {row[-1]: row[0] is not None for row in rows}
+            if len(ring) < values["tenants"]:
+                break
+            # Continue instead of those tenants whose jobs other processes have locked.
+            values["tenants"] = len(ring) - sum(ring.values())
+            last = list(ring)[-1]
+            values["after"], values["again"] = (
+                (last, "") if last > slice_.after and not values["again"] else (_LAST_NAME, last)
+            )
+        return found
+
+    def _dues(self, rows: Iterable[tuple[Any, ...]], slice_: Slice) -> list[Due]:
+        found: list[Due] = []
+        counts: Counter[str] = Counter()
         for row in rows:
+            if row[0] is None:
+                continue
             job = self._known[row[0]] = job_of(row)
-            input_, files = row[len(FIELDS) :]
-            found.append((job, input_.encode(), files_of(files)))
+            counts[job.tenant] += 1
+            if counts[job.tenant] <= slice_.limit(job.tenant):  # several kinds may have more
+                input_, files = row[len(FIELDS) : len(FIELDS) + 2]
+                found.append((job, input_.encode(), files_of(files)))
         return found
 
     def read_upload(self, upload_id: str) -> Upload | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
+from bide.core.jobs.fair import PRIORITY_STEP, Slice
 from bide.core.jobs.record import Job, Status
 from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, NewJob, rollups, upload_rows
 from bide.server.store.job_cache import JobCache
@@ -36,12 +37,22 @@ _INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FI
 PAUSED = "SELECT name FROM queues WHERE paused"
 BY_TOMBSTONE = "SELECT tenant FROM tombstones WHERE id = ?"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
-_CANDIDATES = (
-    f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, j.seq "
-    "FROM jobs j JOIN inputs i ON i.job_id = j.id WHERE j.ready = 1 AND j.queue = ? AND j.kind = ? "
-    "ORDER BY j.priority DESC, j.seq LIMIT ?"
+_WAITING = "jobs j WHERE j.ready = 1 AND j.queue = ? AND j.kind = ?"
+# The expression of the index.
+_ORDER = (
+    "(CASE WHEN j.run > 1 THEN j.due ELSE max(j.created_at, coalesce(j.run_at, 0)) END "
+    f"- {PRIORITY_STEP:.0f}.0 * j.priority)"
 )
-_PRIORITY = FIELDS.index("priority")
+_DUE_JOB = f"SELECT {', '.join('j.' + name for name in FIELDS)}, i.input, i.files, {_ORDER}, j.seq "
+_DUE_JOBS = f"{_DUE_JOB} FROM {_WAITING.replace('WHERE', 'JOIN inputs i ON i.job_id = j.id WHERE')}"
+_OF_TENANT = f"{_DUE_JOBS} AND j.tenant = ? ORDER BY {_ORDER}, j.seq LIMIT ?"
+# The first job of the next tenant.
+_OF_NEXT = f"{_DUE_JOBS} AND j.tenant > ? ORDER BY j.tenant, {_ORDER}, j.seq LIMIT 1"
+_FIRST_AND_LAST = (
+    f"SELECT (SELECT j.tenant FROM {_WAITING} ORDER BY j.tenant LIMIT 1), "
+    f"(SELECT j.tenant FROM {_WAITING} ORDER BY j.tenant DESC LIMIT 1)"
+)
+_TENANT = FIELDS.index("tenant")
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_ROLLUPS = (
@@ -230,16 +241,64 @@ class SqliteTransaction(Transaction):
         row = self._execute(_LAST_OUTPUT, (job.tenant, job.id)).fetchone()
         return None if row is None else msgspec.json.decode(row[0])
 
-    def candidates(self, request: ClaimRequest, limit: int) -> list[Due]:
+    def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         self.flush_changes()
-        rows = [
-            row
-            for kind in request.kinds
-            for row in self._execute(_CANDIDATES, (request.queue, kind, limit)).fetchall()
-        ]
-        if len(request.kinds) > 1:
-            rows.sort(key=lambda row: (-row[_PRIORITY], row[-1]))
-        return [_due(row) for row in rows[:limit]]
+        rows: list[tuple[Any, ...]]
+        if slice_.alone and self._is_alone(request, slice_.after):
+            rows = self._of_tenant(request.queue, request.kinds, slice_.after, slice_.each)
+        else:
+            rows = self._of_tenants(request, slice_)
+        return [_due(row) for row in rows]
+
+    def _is_alone(self, request: ClaimRequest, tenant: str) -> bool:
+        """Whether no other tenant has claimable jobs."""
+        for kind in request.kinds:
+            pair = (request.queue, kind)
+            for found in self._execute(_FIRST_AND_LAST, (*pair, *pair)).fetchone():
+                if found is not None and found != tenant:
+                    return False
+        return True
+
+    def _of_tenant(
+        self, queue: str, kinds: Iterable[str], tenant: str, limit: int
+    ) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        several = False
+        for kind in kinds:
+            found = self._execute(_OF_TENANT, (queue, kind, tenant, limit)).fetchall()
+            several = several or bool(rows and found)
+            rows += found
+        if several:
+            rows.sort(key=_place)
+        return rows[:limit]
+
+    def _of_tenants(self, request: ClaimRequest, slice_: Slice) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        tenants = 0
+        for after, last in ((slice_.after, None), ("", slice_.after)):
+            # By kind: the first job of its next tenant.
+            heads = self._heads(request.queue, request.kinds, after)
+            while heads and tenants < slice_.tenants:
+                tenant = min(row[_TENANT] for row in heads.values())
+                if last is not None and tenant > last:
+                    break
+                tenants += 1
+                own = {kind: row for kind, row in heads.items() if row[_TENANT] == tenant}
+                limit = slice_.limit(tenant)
+                if limit == 1:
+                    rows.append(min(own.values(), key=_place))
+                else:
+                    rows += self._of_tenant(request.queue, own, tenant, limit)
+                if tenants < slice_.tenants:
+                    for kind in own:
+                        del heads[kind]
+                    heads.update(self._heads(request.queue, own, tenant))
+        return rows
+
+    def _heads(self, queue: str, kinds: Iterable[str], after: str) -> dict[str, tuple[Any, ...]]:
+        """By kind: the first job of the next tenant."""
+        found = {kind: self._execute(_OF_NEXT, (queue, kind, after)).fetchone() for kind in kinds}
+        return {kind: row for kind, row in found.items() if row is not None}
 
     # --- upkeep
 
@@ -432,6 +491,11 @@ def _is_small(upload: Upload) -> bool:
     if upload.submission is not None:
         size += len(memoryview(upload.submission))
     return size <= MAX_UPLOAD_RECORD
+
+
+def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The place of a claimable job among those of its tenant."""
+    return row[-2:]
 
 
 def _due(row: tuple[Any, ...]) -> Due:
