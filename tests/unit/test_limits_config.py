@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bide.core.jobs.fair import Weights
 from bide.core.pacing.budget import Limit
 from bide.server.config import KindLimits, LimitsConfig, TenantLimits
 
@@ -29,7 +30,7 @@ def test_a_tenant_replaces_the_defaults_that_it_names() -> None:
     assert limits.default.submit == limits.of("acme").submit == Limit(100, 60)
     assert limits.default.waiting == 1000
     assert limits.of("acme").waiting is None
-    assert (limits.weight("other"), limits.weight("acme")) == (1.0, 3.0)
+    assert limits.weights == Weights(1.0, {"acme": 3.0})
     assert limits.of_kind("other", "transcode") == KindLimits(Limit(10, 60, 5), None, 4)
     assert limits.of_kind("acme", "transcode") == KindLimits(Limit(10, 60, 5), None, 20)
     assert limits.of_kind("acme", "ocr") == KindLimits(waiting=7)

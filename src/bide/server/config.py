@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bide.core.jobs.fair import Weights
 from bide.core.jobs.lease import LEASE
 from bide.core.pacing.budget import Limit, read_limit
 
@@ -190,8 +191,12 @@ class LimitsConfig:
         """The limits of one kind, which apply in addition to those of the tenant."""
         return self.of(tenant).kinds.get(kind, NO_LIMITS)
 
-    def weight(self, tenant: str) -> float:
-        return self.of(tenant).weight
+    @property
+    def weights(self) -> Weights:
+        """The shares of the tenants."""
+        return Weights(
+            self.default.weight, {name: limits.weight for name, limits in self.tenants.items()}
+        )
 
 
 NO_LIMITS = KindLimits()
