@@ -1,0 +1,1 @@
+"""What identities cost: fair sharing between tenants."""

@@ -1,0 +1,213 @@
+"""Fair sharing: the cost of a claim with many tenants, the delay that a tenant with many jobs causes for another one, and
+the throughput of both together. Jobs are stored directly, with their tenants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from statistics import median
+
+from tests.servers.postgres import Postgres
+
+from bench.service.load import Samples
+from bench.service.table import Line
+from bide.core.clock import SystemClock
+from bide.core.jobs.record import Job, Status
+from bide.core.wire.http import job_id
+from bide.server.config import Config, StoreConfig, WorkerConfig
+from bide.server.runner.slots import MAX_DEPTH
+from bide.server.store import ClaimRequest, Filter, NewJob, Store
+from bide.server.store.postgres.store import PostgresStore
+from bide.server.store.sqlite.store import SqliteStore
+from bide.testing.engine.harness import EngineHarness
+
+TENANTS = 10_000
+SIZES = (1, 16)  # jobs per claim
+CLAIMS = 150  # per size and round
+FLOOD, LABELS = 100_000, 1000
+CHILDREN, TRIES, DRAINED = 2, 10, 8000
+BATCH = 2000
+
+
+def new_job(tenant: str, kind: str = "noop", input: bytes = b'{"n":1}', label: str = "") -> NewJob:
+    now = time.time()
+    labels = {"of": label} if label else {}
+    fields = {"created_at": now, "updated_at": now, "due": now, "tenant": tenant, "labels": labels}
+    return NewJob(Job(job_id(now, random.randbytes(16)), kind, "default", **fields), input)  # type: ignore[arg-type]
+
+
+async def fill(store: Store, new: Sequence[NewJob]) -> None:
+    for begin in range(0, len(new), BATCH):
+        await store.insert(new[begin : begin + BATCH])
+
+
+# --- the cost of a claim
+
+
+def claims(folder: Path, rounds: int) -> list[Line]:
+    lines = []
+    for name in ("SQLite", "PostgreSQL"):
+        samples = Samples()
+        for number in range(rounds):
+            here = folder / f"{name}-{number}"
+            here.mkdir()
+            here.chmod(0o755)
+            with _stores(name, here) as (one, many):
+                for what, seconds in asyncio.run(_measure_claims(one, many)).items():
+                    samples.add(what, seconds)
+        for size in SIZES:
+            of_one, of_many = samples[f"one {size}"], samples[f"many {size}"]
+            detail = f"{1e6 * of_many:.0f} : {1e6 * of_one:.0f} µs"
+            what = f"a claim of {size}, {TENANTS} tenants : one, {name}"
+            lines.append(Line(what, of_many / of_one, "≤", 1.2, detail=detail))
+    return lines
+
+
+@contextmanager
+def _stores(name: str, folder: Path) -> Iterator[tuple[Store, Store]]:
+    if name == "SQLite":
+        yield (
+            SqliteStore(folder / "one.db", SystemClock()),
+            SqliteStore(folder / "many.db", SystemClock()),
+        )
+        return
+    server = Postgres(str(folder))
+    try:
+        yield (
+            PostgresStore(f"{server.url}?schema=one"),
+            PostgresStore(f"{server.url}?schema=many"),
+        )
+    finally:
+        server.end()
+
+
+async def _measure_claims(one: Store, many: Store) -> dict[str, float]:
+    """Seconds per claim, of both stores in turns."""
+    stores = {"one": one, "many": many}
+    for which, store in stores.items():
+        await store.open(lambda events: None)
+        names = ["only"] if which == "one" else [f"tenant-{n:05}" for n in range(TENANTS)]
+        await fill(store, [new_job(name) for name in names * (TENANTS // len(names))])
+    found: dict[str, list[float]] = {}
+    for size in SIZES:
+        for _ in range(CLAIMS):
+            for which, store in stores.items():
+                request = ClaimRequest("default", ("noop",), size)
+                begin = time.perf_counter()
+                claimed = await store.claim("w", [request], size, 30.0)
+                found.setdefault(f"{which} {size}", []).append(time.perf_counter() - begin)
+                if len(claimed) != size:
+                    raise RuntimeError(f"claimed {len(claimed)} jobs instead of {size}")
+    for store in stores.values():
+        await store.close()
+    return {what: median(seconds) for what, seconds in found.items()}
+
+
+# --- a tenant with many jobs
+
+
+@asynccontextmanager
+async def _service(folder: Path) -> AsyncIterator[EngineHarness]:
+    config = Config(data=folder, store=StoreConfig(), worker=WorkerConfig(workers=CHILDREN))
+    harness = EngineHarness("bench.service.app", config)
+    await harness.start()
+    try:
+        await harness.ready()
+        yield harness
+    finally:
+        await harness.service.stop(0.0)
+
+
+def floods(folder: Path) -> list[Line]:
+    lines = []
+    for labels in (1, LABELS):
+        for kind, input_, depth in (
+            ("noop", b'{"n":1}', MAX_DEPTH),
+            ("nap", b'{"seconds":0.01}', 1),
+        ):
+            most = asyncio.run(_flood(folder / f"{kind}-{labels}", kind, input_, labels))
+            detail = f"the most of {TRIES} tries; {CHILDREN} children that hold up to {depth}"
+            what = f"jobs of A that start before B's, {kind}, {labels} labels"
+            lines.append(Line(what, most, "≤", CHILDREN * depth, "jobs", detail))
+    return lines
+
+
+async def _flood(folder: Path, kind: str, input_: bytes, labels: int) -> int:
+    """The most jobs of A that started between a submission of B and its start."""
+    most = 0
+    async with _service(folder) as harness:
+        store = harness.store
+        await store.pause("default", True)
+        await fill(store, [new_job("a", kind, input_, f"l{n % labels}") for n in range(FLOOD)])
+        await store.pause("default", False)
+        harness.service.hint("default", kind)
+        await asyncio.sleep(1.0)  # the depth of the prefetch is learned
+        for number in range(TRIES):
+            new = new_job(f"b{number}", kind, input_)
+            storing = store.insert([new])
+            harness.service.hint("default", kind)
+            await storing
+            job = await harness.until(new.job.id, lambda job: job.started_at is not None)
+            assert job.started_at is not None
+            newest = await store.find(Filter(tenant="a", status=frozenset({Status.DONE}), limit=1))
+            waiting = await store.find(Filter(tenant="a", status=frozenset({Status.PENDING}), limit=1))
+            if not newest or not waiting:
+                raise RuntimeError("A has no waiting jobs any more, so the figure is meaningless")
+            between = await _started(harness, new.job.created_at, job.started_at)
+            most = max(most, between)
+            await asyncio.sleep(0.1)
+        await store.pause("default", True)
+    return most
+
+
+async def _started(harness: EngineHarness, begin: float, end: float) -> int:
+    """How many jobs of A started in that time."""
+    found = await harness.store.rows(  # type: ignore[attr-defined]
+        "SELECT count(*) FROM jobs WHERE tenant = ? AND started_at > ? AND started_at < ?",
+        ("a", begin, end),
+        reads="table",
+    )
+    return int(found[0][0])
+
+
+# --- both together
+
+
+def throughput(folder: Path, rounds: int) -> list[Line]:
+    samples = Samples()
+    tenants = {"one": ["-"], "two": ["a"] * 9 + ["b"], "many": [f"t{n}" for n in range(1000)]}
+    for number in range(rounds):
+        for what, names in tenants.items():
+            seconds = asyncio.run(_drain(folder / f"{what}-{number}", names))
+            samples.add(what, DRAINED / seconds)
+    return [
+        Line(
+            f"jobs drained, {name} : of one tenant",
+            samples.ratio(what, "one"),
+            "≥",
+            0.97,
+            detail=f"{samples[what]:.0f} : {samples['one']:.0f} jobs/s",
+        )
+        for what, name in (("two", "of two tenants"), ("many", "of 1,000 tenants"))
+    ]
+
+
+async def _drain(folder: Path, tenants: Sequence[str]) -> float:
+    async with _service(folder) as harness:
+        store = harness.store
+        seconds = 0.0
+        for jobs in (DRAINED // 4, DRAINED):  # the first is a warm-up
+            await store.pause("default", True)
+            await fill(store, [new_job(tenants[n % len(tenants)]) for n in range(jobs)])
+            begin = time.perf_counter()
+            await store.pause("default", False)
+            harness.service.hint("default", "noop")
+            while any(queue.waiting or queue.running for queue in await store.queues()):
+                await asyncio.sleep(0.01)
+            seconds = time.perf_counter() - begin
+        return seconds
