@@ -201,6 +201,22 @@ async def test_a_batched_subscription_gets_a_stream_of_commits_together() -> Non
         task.cancel()
 
 
+async def test_a_subscription_that_has_ended_reads_no_more_of_the_log() -> None:
+    world = World()
+    for _ in range(100):
+        world.commit(*({} for _ in range(100)))
+    recorder = Recorder(world, EventSelection(kinds=frozenset({"play"})))  # selects none of them
+    task = asyncio.create_task(recorder.run())
+    await eventually(lambda: world.log.reads >= 3)
+    recorder.subscription.end()
+    reads = world.log.reads
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert world.log.reads <= reads + 1 < 100 * 100 / broadcasting.PAGE
+    assert not world.broadcaster.index
+    task.cancel()
+
+
 async def test_a_subscriber_that_fails_does_not_affect_others() -> None:
     world = World()
     failing, working = Recorder(world, EventSelection()), Recorder(world, EventSelection())

@@ -105,6 +105,7 @@ class EventSubscription:
         self.delivered_at = 0.0
         self.at_end = False  # whether `read` has come to the end of the log
         self.epoch = broadcaster.epoch
+        self._ended = False
         self._listening = False
         self._waiting: list[EventMessage] | None = None  # while it still reads the log
         self._overflowed = False
@@ -118,7 +119,8 @@ class EventSubscription:
         self.end()
 
     def end(self) -> None:
-        """Deliver nothing more."""
+        """Deliver and read nothing more."""
+        self._ended = True
         self.stop_listening()
         self._broadcaster.discard(self)
 
@@ -166,7 +168,7 @@ class EventSubscription:
         epoch has changed.
         """
         broadcaster = self._broadcaster
-        while broadcaster.epoch == self.epoch:
+        while broadcaster.epoch == self.epoch and not self._ended:
             end = broadcaster.last
             if end - self.position > NEAR:
                 async for page in self.read(until=end):
@@ -199,7 +201,7 @@ class EventSubscription:
         full = until is None or self.position < until
         self.at_end = not full
         examined = 0
-        while full and self._broadcaster.epoch == self.epoch:
+        while full and self._broadcaster.epoch == self.epoch and not self._ended:
             found = await self._broadcaster.read(self.selection.in_log(self.position, until, PAGE))
             if found.epoch != self.epoch:
                 return
