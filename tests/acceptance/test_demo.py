@@ -17,6 +17,7 @@ import pytest
 from bide import Client
 from bide.core.jobs.record import Status
 from bide.demo.process import ServiceProcess
+from bide.demo.traffic import Traffic
 from bide.demo.video import app
 from tests.terminal import Terminal
 from tests.waiting import until
@@ -215,3 +216,58 @@ def test_a_retried_video_repeats_its_failed_thumbnail_alone(
         assert job.result(timeout=60)["thumbnail"]["name"] == "thumbnail.jpg"
         assert {file.name for file in job.status().files} == {"video.mp4", "metadata.json"}
     assert (tmp_path / "ran").read_text().split() == ["transcode", *["thumbnail"] * 3]
+
+
+def test_the_jobs_of_a_kept_demo_show_all_that_there_is(tmp_path: Path) -> None:
+    """Jobs that run, wait, have failed and were retried, of several kinds, with output, children and files."""
+    with ServiceProcess("bide.demo.mixed:app", tmp_path) as service, Client(service.url) as client:
+        traffic = Traffic(client)
+        traffic.begin([Path(__file__)])
+        shows_everything(client)
+        before = len(client.list(limit=None))
+
+        def another() -> bool:
+            traffic.tick()
+            return len(client.list(limit=None)) > before
+
+        until(another)
+
+
+@pytest.mark.soak
+def test_a_demo_that_is_kept_has_something_to_look_at(temporary: Path) -> None:
+    command = [*DEMO, "--keep", "--jobs", "1", "--out", str(temporary / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as demo:
+        try:
+            assert demo.stderr is not None
+            said = ""
+            while "The dashboard is at" not in said:
+                said = demo.stderr.readline()
+                assert said, "the demo has ended"
+            with Client(re.findall(r"http://[\d.:]+", said)[0]) as client:
+                shows_everything(client)
+        finally:
+            demo.send_signal(signal.SIGINT)
+            demo.communicate()
+    assert demo.returncode == 0
+    assert commands_with(str(temporary)) == []
+
+
+def shows_everything(client: Client) -> None:
+    def seen() -> bool:
+        jobs = client.list()
+        statuses = {job.status for job in jobs}
+        wanted = {Status.PROCESSING, Status.PENDING, Status.DONE, Status.ERROR, Status.PARTIAL_SUCCESS}
+        return (
+            wanted <= statuses
+            and len({job.kind for job in jobs}) >= 5
+            and any(job.attempt > 1 for job in jobs)
+            and any(job.children for job in jobs)
+        )
+
+    until(seen, timeout=90)
+    failed = client.list(status="ERROR", kind="report")[0]
+    assert failed.error is not None and failed.error.code == "KEY_ERROR"
+    assert client.list(kind="checksum"), "a file was uploaded"
+    spoken = client.list(status=["PROCESSING", "DONE"], kind="transcribe", order="oldest")[0]
+    first = next(iter(client.job(spoken.job_id).stream()))
+    assert first.data["text"] == "Good morning, and thank you all for coming."

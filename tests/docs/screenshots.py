@@ -36,8 +36,14 @@ class Camera:
     def take(
         self, name: str, place: str, complete: str, *, theme: str, size: dict[str, int], select: int = 0
     ) -> None:
+        phone = size is PHONE
         context = self._browser.new_context(
-            viewport=size, color_scheme=theme, timezone_id="Europe/Berlin", reduced_motion="reduce"
+            viewport=size,
+            color_scheme=theme,
+            timezone_id="Europe/Berlin",
+            reduced_motion="reduce",
+            is_mobile=phone,
+            device_scale_factor=2 if phone else 1,
         )
         page = context.new_page()
         page.goto(f"{self._url}/{place}")
@@ -74,7 +80,6 @@ def take_all(url: str) -> None:
         camera = Camera(browser, url)
         failed = client.list(status="ERROR", kind="ocr", code="OCR_TIMEOUT", label=("team", "legal"))[0]
         camera.take("dashboard-overview", "#/", ".codes li", theme="light", size=DESKTOP)
-        camera.take("dashboard-overview-dark", "#/", ".codes li", theme="dark", size=DESKTOP)
         camera.take(
             "dashboard-jobs", "#/jobs?status=ERROR", "tbody tr", theme="light", size=DESKTOP, select=2
         )

@@ -16,7 +16,7 @@ from pydantic import Field
 from bide import App, Context, File, JobError, Partial
 from bide.demo import video
 
-app = App(queues={"audio": 2, "documents": 3, "reports": 2})
+app = App(queues={"audio": 3, "documents": 3, "reports": 2})
 app.kinds.update(video.app.kinds)
 
 log = logging.getLogger("demo")

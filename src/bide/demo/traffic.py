@@ -15,7 +15,7 @@ from bide.client.submission import JobSubmission
 from bide.core.errors import BideError
 
 FIRST = 24  # jobs that are sent at once
-EVERY = 4.0  # seconds between two jobs after that
+EVERY = 2.5  # seconds between two jobs after that
 
 
 def _job(kind: str, name: str, team: str, **input: Any) -> JobSubmission:
