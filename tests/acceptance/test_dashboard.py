@@ -430,9 +430,11 @@ def test_hostile_data_is_shown_as_text(page: Any, service: ServiceProcess) -> No
     done = ended(service, job)
     long = submit(service, "ocr", {"document": "x" * 900_000}, labels={"name": "y" * 255})
     ended(service, long)
+    page.request.post(f"{service.url}/uploads?name={quote(HOSTILE)}", data="x")
     for place in (
         "#/",
         "#/jobs",
+        "#/uploads",
         f"#/jobs?label={quote('team:' + HOSTILE)}",
         f"#/jobs/{long}",
         f"#/jobs/{job}",

@@ -192,7 +192,9 @@ export function remaining(job) {
   if (job.cancelRequested) return ["cancelling", `attempt ${job.attempt}`];
   if (!job.eta?.finishAt) return ["no estimate", job.attempt ? `attempt ${job.attempt}` : f.NONE];
   const { finishAt, low, high } = job.eta;
-  const [from, to] = [f.minute(low ?? finishAt), f.minute(high ?? finishAt)];
+  // The range of a job that ends soon needs seconds.
+  const show = (new Date(high ?? finishAt) - new Date(low ?? finishAt)) / 1000 < 90 ? f.clock : f.minute;
+  const [from, to] = [show(low ?? finishAt), show(high ?? finishAt)];
   return [f.left((new Date(finishAt) - Date.now()) / 1000), from === to ? from : `${from} – ${to}`];
 }
 

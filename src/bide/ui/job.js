@@ -113,7 +113,7 @@ export function show(page) {
     big.hidden = !big.textContent;
     setText(doing, ended ? endText() : progressText(job));
     const [left, range] = remaining(job);
-    ends.replaceChildren(...(ended ? [h("span", { class: "faint" }, `${job.attempt} of ${job.maxAttempts} attempts`)] : job.status === "PENDING" ? [] : [h("b", null, left), " ", h("span", { class: "faint" }, job.eta ? `done at ${range.includes("–") ? `${range.replace("–", "to")}` : range}` : range)]));
+    ends.replaceChildren(...(ended ? [h("span", { class: "faint" }, `${job.attempt} of ${job.maxAttempts} attempts`)] : job.status === "PENDING" ? [] : [h("b", null, left), " ", h("span", { class: "faint" }, job.eta ? `done between ${range.replace("–", "and")}` : range)]));
     progress.show(job.status, ended && value == null ? (job.status === "PARTIAL_SUCCESS" ? 100 : 0) : value, `${f.percent(value, job.status === "DONE")}${ended ? "" : `, ${left}`}`);
     progress.classList.add("thick");
     drawDetails();
@@ -156,7 +156,7 @@ export function show(page) {
       const parked = one.outcome === "PARKED";
       const status = parked ? "PENDING" : one.outcome ?? "PROCESSING";
       const mark = status === "RETRYING" ? "ERROR" : status;
-      return h("li", null, statusIcon(mark), h("span", null, h("b", null, `#${one.attempt}`), " ", one.error ? h("code", null, name(one.error.code)) : parked ? "Parked for its children" : f.word(mark)),
+      return h("li", null, statusIcon(mark), h("span", { class: "whole" }, h("b", null, `#${one.attempt}`), " ", one.error ? h("code", null, name(one.error.code)) : parked ? "Parked for its children" : f.word(mark)),
         h("span", { class: "note line" }, one.worker ? [name(one.worker), " · "] : "", one.endedAt ? f.duration(f.seconds(one.startedAt, one.endedAt)) : ["since ", at(one.startedAt)]));
     });
   }
@@ -373,7 +373,7 @@ export function show(page) {
       grid.append(h("div", { class: "cell" }, statusIcon(last?.status ?? "PENDING"), name(step), h("span", { class: "sr" }, f.word(last?.status ?? "PENDING"))), h("div", { class: "cell weight" }, weights[step] == null ? "" : String(weights[step])), lane);
     }
     const whole = (end - start) / 1000;
-    const scale = h("div", { class: "scale" }, h("span", null, f.clock(start)), ticks.filter((tick) => tick / whole < 0.82).map((tick) => { const label = h("span", { class: "at" }, f.duration(tick).replace(/ 00\u202f[sm]$/, "")); label.style.left = `${(100 * tick) / whole}%`; return label; }), h("span", { class: "last" }, f.duration(whole)));
+    const scale = h("div", { class: "scale" }, h("span", null, f.clock(start)), ticks.filter((tick) => tick / whole > 0.15 && tick / whole < 0.85).map((tick) => { const label = h("span", { class: "at" }, f.duration(tick).replace(/ 00\u202f[sm]$/, "")); label.style.left = `${(100 * tick) / whole}%`; return label; }), h("span", { class: "last" }, f.duration(whole)));
     grid.append(scale);
     steps.body.replaceChildren(grid);
   }
@@ -431,12 +431,12 @@ export function show(page) {
   const rank = (line) => Math.max(0, LEVELS.indexOf(String(line.level).toLowerCase()) < 0 ? 1 : LEVELS.indexOf(String(line.level).toLowerCase()));
   const wordOf = (line) => ["DEBUG", "INFO", "▲ WARN", "◆ ERROR", "◆ CRIT"][rank(line)];
   function drawLine(line) {
-    const { level: _, at: when, attempt, message, ...fields } = line;
+    const { level: _, at: when, attempt, message, logger, ...fields } = line;
     const extra = Object.entries(fields).filter(([, value]) => value != null).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ");
     const text = `${message ?? ""}`.trimEnd();
     const body = h("bdi", { class: "message" }, text.slice(0, 2000), text.length > 2000 ? text.slice(2000, LONG) : "", extra && h("span", { class: "fields" }, `  ${cut(extra, LONG)}`));
     if (text.length > LONG) body.append("… ", h("button", { type: "button", onclick: (event) => { event.target.remove(); body.append(document.createTextNode(text.slice(LONG))); } }, `Show all ${f.count(text.length)} characters`));
-    return h("p", { class: LEVELS[rank(line)] }, at(when, f.clock(when, true)), h("span", { class: "level" }, wordOf(line)), h("span", { class: "attempt" }, `#${attempt}`), body);
+    return h("p", { class: LEVELS[rank(line)], title: logger ? `Logger ${cut(logger, 200)}` : null }, at(when, f.clock(when, true)), h("span", { class: "level" }, wordOf(line)), h("span", { class: "attempt" }, `#${attempt}`), body);
   }
   function drawLog(all) {
     const fits = (line) => rank(line) >= LEVELS.indexOf(level) && (!wanted || `${line.message} ${JSON.stringify(line)}`.toLowerCase().includes(wanted));

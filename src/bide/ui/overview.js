@@ -5,7 +5,8 @@ import * as f from "./format.js";
 import { plot, sparkline } from "./plot.js";
 import { queueTable } from "./queues.js";
 
-const RANGES = { "1h": [3600, "1 h", 60], "6h": [6 * 3600, "6 h", 300], "24h": [86400, "24 h", 1800], "7d": [7 * 86400, "7 d", 10800] };
+// Seconds of the period, its name, seconds of one point, and what a plot counts per point.
+const RANGES = { "1h": [3600, "hour", 60, "minute"], "6h": [6 * 3600, "6 hours", 300, "5 minutes"], "24h": [86400, "24 hours", 1800, "30 minutes"], "7d": [7 * 86400, "7 days", 10800, "3 hours"] };
 const ROWS = 7;
 
 export function show(page) {
@@ -22,7 +23,7 @@ export function show(page) {
   } });
   page.onKey("/", () => search.focus());
   const kinds = select("Kind", [["", "All kinds"], ...(kind ? [[kind, kind]] : [])], kind, (value) => { kind = value; remember(); reader.now(); });
-  const ranges = segments("Period", Object.entries(RANGES).map(([value, [, text]]) => [value, text]), range, (value) => { range = value; chosen = true; remember(); statsReader.now(); });
+  const ranges = segments("Period", Object.keys(RANGES).map((value) => [value, value.replace(/(\d+)/, "$1\u202f")]), range, (value) => { range = value; chosen = true; remember(); statsReader.now(); });
   view.append(h("header", { class: "head" }, h("h1", null, "Overview"),
     h("div", { class: "tools" }, h("label", { class: "search small" }, icon("search"), search, h("kbd", null, "/")), kinds, ranges,
       !readOnly && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))));
@@ -31,8 +32,9 @@ export function show(page) {
   const figures = h("dl", { class: "figures" });
   const running = panel("In progress", { aside: h("span", { class: "faint" }, "newest first") });
   const list = h("ol", { class: "running" });
+  const idle = Object.assign(empty("No job is running", "New jobs appear here within a second."), { hidden: true });
   const runningFoot = h("footer");
-  running.body.append(list);
+  running.body.append(list, idle);
   running.append(runningFoot);
   const failures = panel("Failures by code");
   const failuresFoot = h("footer", { hidden: true });
@@ -58,6 +60,7 @@ export function show(page) {
 
   // --- in progress
 
+  let known = false; // whether the service has answered
   const jobs = new Map();
   function createRow(job) {
     const progress = bar(`Progress of ${f.jobName(job)}`);
@@ -77,7 +80,10 @@ export function show(page) {
     setText(parts.range, range);
     parts.progress.show(job.status, job.progress?.percent ?? null, `${f.percent(job.progress?.percent)}, ${left}`);
   }
-  const drawRunning = () => keyed(list, [...jobs.values()], (job) => job.jobId, createRow, updateRow);
+  const drawRunning = () => {
+    keyed(list, [...jobs.values()], (job) => job.jobId, createRow, updateRow);
+    idle.hidden = jobs.size > 0 || !known;
+  };
 
   function showQueues(all) {
     const waiting = all.reduce((total, queue) => total + queue.backlog, 0);
@@ -109,7 +115,6 @@ export function show(page) {
   }
   for (const [id, title, href] of [["waiting", "Waiting", "#/jobs?status=PENDING"], ["running", "Running", "#/jobs?status=PROCESSING"], ["finished", "Finished, last hour", "#/jobs?status=DONE"], ["failed", "Failed, last hour", "#/jobs?status=ERROR"], ["wait", "Wait p95, last hour", "#/queues"]]) figure(id, title, f.NONE, "\u00a0", href);
 
-  let known = false;
   async function read() {
     const filter = kind ? `&kind=${encodeURIComponent(kind)}` : "";
     const [active, all, kindList] = await Promise.all([
@@ -130,7 +135,6 @@ export function show(page) {
     const hiddenJobs = Math.max(0, count - active.jobs.length);
     runningFoot.replaceChildren(h("span", { class: "faint" }, !active.jobs.length ? "" : hiddenJobs ? `${f.count(hiddenJobs)} more in progress` : "All that are in progress"),
       h("a", { href: "#/jobs?status=PROCESSING&status=RETRYING&status=UPLOADING" }, "View all"));
-    if (!active.jobs.length) list.replaceChildren(Object.assign(h("li", { class: "quiet" }, "No job is running. New jobs appear here within a second."), { _key: "" }));
     const newest = active.jobs.length ? active : await get("/jobs?limit=1");
     showFirst(!newest.jobs.length, all.queues);
   }
@@ -145,7 +149,7 @@ export function show(page) {
 
   async function readStats() {
     if (!chosen) await fitRange();
-    const [length, text, step] = RANGES[range];
+    const [length, text, step, unit] = RANGES[range];
     const filter = kind ? `&kind=${encodeURIComponent(kind)}` : "";
     const now = Date.now();
     const iso = (before) => encodeURIComponent(new Date(now - before * 1000).toISOString());
@@ -173,7 +177,7 @@ export function show(page) {
     figure("failed", "", f.count(failed), `${f.count(sum(before.total.failed))} in the hour before`, "", sparkline(thin((point) => sum(point.failed)), "ERROR"), failed ? f.share(failed, failed + done) : "");
     figure("wait", "", f.duration(hour.total.wait?.p95), hour.total.wait ? `p50 ${f.duration(hour.total.wait.p50)}` : "no job started", "", sparkline(thin((point) => point.wait?.p95 ?? null), "PROCESSING"));
     showFailures(whole, text);
-    setText(throughput.noteElement, `jobs per ${f.duration(whole.step).replace(/ 00\u202f[sm]$/, "")}`);
+    setText(throughput.noteElement, `jobs per ${unit}`);
     setText(times.noteElement, kind || "all kinds");
     flows.update(whole.points, whole.step);
     runs.update(whole.points, whole.step);
@@ -225,17 +229,32 @@ export function show(page) {
   function showFirst(none, all) {
     content.hidden = none;
     first.hidden = !none;
+    for (const element of [search.parentNode, kinds, ranges]) element.hidden = none;
     if (!none || first.childElementCount) return;
     const list = page.kindList ?? [];
     const simple = list.find((one) => !JSON.stringify(one.inputSchema).includes('"upload"')) ?? list[0];
-    const command = simple ? `curl ${page.base}/jobs \\\n  -H 'Content-Type: application/json' \\\n  -d '${JSON.stringify({ kind: simple.kind, input: exampleOf(simple.inputSchema) })}'` : "";
     first.append(
       empty("No jobs yet", list.length ? "The service is ready. Submit the first job and this page shows it within a second." : "The app has no kinds. Register a handler with @app.job, and start the service again."),
-      simple && h("section", { class: "panel command", "aria-label": "Command" }, h("pre", { tabindex: 0 }, h("span", { class: "faint" }, "$ "), command), copyButton(command, "Copy the command"),
-        h("footer", null, h("span", { class: "waiting-dot" }, h("span", { class: "dot" }), "Waiting for the first job"), !readOnly && h("span", null, "or ", h("a", { href: "#/submit" }, "fill in a form")))),
+      simple ? commands(simple) : "",
       h("div", { class: "columns one-one" },
         rows(panel("Queues", { note: all.length }), all.map((queue) => [statusIcon(queue.paused ? "CANCELLED" : queue.served ? "DONE" : "RETRYING"), queue.name, queue.paused ? "paused" : queue.served ? "served" : "no worker"])),
-        rows(panel("Kinds", { note: list.length }), list.map((one) => [null, one.kind, readOnly ? one.queue : h("a", { href: `#/submit?kind=${encodeURIComponent(one.kind)}` }, "Submit")]))));
+        rows(panel("Kinds", { note: list.length }), list.map((one) => [null, one.kind, [Object.keys(one.inputSchema.properties ?? {}).slice(0, 3).join(", "), !readOnly && [" · ", h("a", { href: `#/submit?kind=${encodeURIComponent(one.kind)}` }, "Submit")]]]))));
+  }
+
+  // How to submit a job of this kind: with curl, in Python, and with the command line.
+  function commands(kind) {
+    const input = JSON.stringify(exampleOf(kind.inputSchema));
+    const url = page.base;
+    const texts = {
+      curl: `curl ${url}/jobs \\\n  -H 'Content-Type: application/json' \\\n  -d '{"kind": "${kind.kind}", "input": ${input}}'`,
+      Python: `from bide import Client\n\nwith Client("${url}") as client:\n    print(client.submit("${kind.kind}", ${input.replace(/\btrue\b/g, "True").replace(/\bfalse\b/g, "False").replace(/\bnull\b/g, "None")}).result())`,
+      bide: `bide submit ${kind.kind} --input '${input}' --wait \\\n  --url ${url}`,
+    };
+    let shown = "curl";
+    const text = h("pre", { tabindex: 0 }, texts[shown]);
+    const ways = segments("Way to submit", Object.keys(texts).map((one) => [one, one]), shown, (value) => { shown = value; setText(text, texts[value]); });
+    return h("section", { class: "panel command", "aria-label": "Command" }, h("header", null, ways, h("div", { class: "aside" }, copyButton(() => texts[shown], "Copy the command"))), text,
+      h("footer", null, h("span", { class: "waiting-dot" }, h("span", { class: "dot" }), "Waiting for the first job"), !readOnly && h("span", null, "or ", h("a", { href: "#/submit" }, "fill in a form"))));
   }
 
   const reader = page.refresh(read, 5);

@@ -10,19 +10,19 @@ export function show(page) {
   const box = panel("Handler processes");
   const body = h("tbody");
   const table = h("div", { class: "scroller" }, h("table", null, h("thead", null, h("tr", null,
-    h("th", { scope: "col" }, "Worker"), h("th", { scope: "col" }, "State"), h("th", { scope: "col" }, "Runs"), h("th", { scope: "col" }, "Jobs now"),
-    h("th", { scope: "col", class: "number" }, "Jobs done"), h("th", { scope: "col", class: "number" }, "Process"), h("th", { scope: "col", class: "number" }, "Started"))), body));
+    h("th", { scope: "col" }, "Worker"), h("th", { scope: "col" }, "State"), h("th", { scope: "col", class: "minor" }, "Runs"), h("th", { scope: "col" }, "Jobs now"),
+    h("th", { scope: "col", class: "number" }, "Jobs done"), h("th", { scope: "col", class: "number minor" }, "Process"), h("th", { scope: "col", class: "number minor" }, "Started"))), body));
   const quiet = h("p", { class: "quiet", hidden: true }, "No worker is alive. Start one: with the embedded engine, bide serve does; with Celery, run bide worker MODULE:app.");
   box.body.append(table, quiet);
   const leases = panel("Leases", { aside: h("span", { class: "faint" }, "The claims of processes on the jobs that they run") });
   const leaseBody = h("tbody");
-  const leaseTable = h("div", { class: "scroller" }, h("table", { class: "leases" }, h("thead", null, h("tr", null, h("th", { scope: "col" }, "Owner"), h("th", { scope: "col", class: "number" }, "Renewed"),
+  const leaseTable = h("div", { class: "scroller" }, h("table", { class: "leases" }, h("thead", null, h("tr", null, h("th", { scope: "col" }, "Owner"), h("th", { scope: "col", class: "number minor" }, "Renewed"),
     h("th", { scope: "col", class: "number" }, "Ends"), h("th", { scope: "col", class: "use" }, h("span", { class: "sr" }, "Time left")), h("th", { scope: "col" }, "State"))), leaseBody));
   const noLease = h("p", { class: "quiet", hidden: true }, "No job is running, so there is no lease.");
   leases.body.append(leaseTable, noLease);
   page.view.append(h("header", { class: "head" }, h("h1", null, "Workers")), box, leases);
   const createLease = (lease) => {
-    const cells = { renewed: h("td", { class: "number" }), ends: h("td", { class: "number" }), use: h("td", { class: "use" }), state: h("td") };
+    const cells = { renewed: h("td", { class: "number minor" }), ends: h("td", { class: "number" }), use: h("td", { class: "use" }), state: h("td") };
     return Object.assign(h("tr", null, h("th", { scope: "row" }, name(lease.owner)), cells.renewed, cells.ends, cells.use, cells.state), { parts: cells });
   };
   const updateLease = ({ parts: cells }, lease) => {
@@ -38,8 +38,8 @@ export function show(page) {
     cells.state.replaceChildren(h("span", { class: `state ${late ? "unserved" : ""}` }, late && icon("warning"), word));
   };
   const create = (worker) => {
-    const cells = { state: h("span"), jobs: h("td"), done: h("td", { class: "number" }), pid: h("td", { class: "number" }), started: h("td", { class: "number" }) };
-    return Object.assign(h("tr", null, h("th", { scope: "row" }, name(worker.name)), h("td", null, cells.state), h("td", null, worker.runs), cells.jobs, cells.done, cells.pid, cells.started), { parts: cells });
+    const cells = { state: h("span"), jobs: h("td"), done: h("td", { class: "number" }), pid: h("td", { class: "number minor" }), started: h("td", { class: "number minor" }) };
+    return Object.assign(h("tr", null, h("th", { scope: "row" }, name(worker.name)), h("td", null, cells.state), h("td", { class: "minor" }, worker.runs), cells.jobs, cells.done, cells.pid, cells.started), { parts: cells });
   };
   const update = ({ parts: cells }, worker) => {
     const status = { busy: "PROCESSING", idle: "PENDING", starting: "RETRYING" }[worker.state] ?? "PENDING";
