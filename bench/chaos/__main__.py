@@ -12,6 +12,7 @@ from bench.chaos import (
     full_disk,
     http,
     listeners,
+    overload,
     pauses,
     scale,
     shared_root,
@@ -30,6 +31,7 @@ PARTS = {
     "peers": contest.measure,
     "http": http.measure,
     "listeners": listeners.measure,
+    "overload": overload.measure,
     "scale": scale.measure,
 }
 

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from random import getrandbits
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -263,6 +264,10 @@ class Intake:
         """Learn from the outcome of an insertion that the caller did itself what is left of the limits."""
         if new.limits is not None and self._limits is not None:
             self._limits.learn([new], [outcome])
+
+    def upload(self, upload: Upload) -> AbstractAsyncContextManager[None]:
+        """Store a new upload inside of it. Raises QuotaExceeded."""
+        return nullcontext() if self._limits is None else self._limits.upload(upload)
 
     def hint(self, new: NewJob) -> None:
         """Hint at a job that the caller stores itself, before the commit: the claim is then in the same transaction."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
@@ -39,12 +40,15 @@ from bide.server.store import (
     TenantUse,
 )
 from bide.server.store.tenant_use import USE, free_key, read_use, set_free
+from bide.server.upload_record import Upload, UploadStatus
 
 T = TypeVar("T")
 DEFAULT = "default"  # the policy of the tenant
 KIND = "kind:"  # the begin of the policy of a kind
 WAITING = frozenset({Status.PENDING, Status.RETRYING})
 FULL = 0.2  # seconds for which a count of waiting jobs that leaves no room is not repeated
+BYTES_AGE = 5.0  # seconds for which the stored bytes of a tenant are not read again
+RETRY_LATER = 10  # seconds of Retry-After, if it is unknown when there is room
 MOST_TENANTS = 10_000  # whose use is known without a transaction
 
 
@@ -52,6 +56,12 @@ class LimitsStore(Protocol):
     def now(self) -> float: ...
 
     async def count(self, filter: Filter, most: int) -> int: ...
+
+    async def list_uploads(
+        self, tenant: str, status: UploadStatus | None, before: str | None, limit: int
+    ) -> list[Upload]: ...
+
+    async def stored_bytes(self, tenant: str) -> int: ...
 
     async def records(
         self, table: RecordTable, filter: RecordFilter = ALL_RECORDS
@@ -73,6 +83,9 @@ class ServiceLimits:
             tuple[str, str], tuple[float, Limit]
         ] = {}  # until when, by tenant and policy
         self._full: dict[tuple[str, str], float] = {}  # until when no job is counted
+        self._uploading: dict[str, asyncio.Lock] = {}
+        self._bytes: dict[str, tuple[int, float]] = {}  # stored, and when it was read
+        self._streams: Counter[str] = Counter()  # open ones, of this process
         self.refused: Counter[str] = Counter()  # requests, by limit or by code
         self._counts: dict[tuple[str, str], asyncio.Future[bool]] = {}  # that run now
 
@@ -195,6 +208,59 @@ class ServiceLimits:
             self._full[key] = self._store.now() + FULL
         return room
 
+    # --- uploads and streams
+
+    @asynccontextmanager
+    async def upload(self, upload: Upload) -> AsyncIterator[None]:
+        """Store a new upload inside of it. Raise QuotaExceeded if the tenant has too many uploads, or too many bytes."""
+        limits = self._config.of(upload.tenant)
+        if (
+            limits.uploads is None and limits.bytes is None
+        ) or upload.status is not UploadStatus.UPLOADING:
+            yield
+            return
+        # One at a time, so that each counts those before it.
+        async with self._uploading.setdefault(upload.tenant, asyncio.Lock()):
+            if (most := limits.uploads) is not None:
+                under_way = await self._store.list_uploads(
+                    upload.tenant, UploadStatus.UPLOADING, None, most
+                )
+                if len(under_way) >= most:
+                    raise _too_many("uploads", f"the tenant has {most} incomplete uploads, the limit")
+            await self.check_bytes(upload.tenant, upload.reserved)
+            yield
+
+    async def check_bytes(self, tenant: str, size: int) -> None:
+        """Raise QuotaExceeded if `size` more bytes of a tenant do not fit. Count them until the bytes are read again."""
+        most = self._config.of(tenant).bytes
+        if most is None:
+            return
+        known = self._bytes.get(tenant)
+        now = self._store.now()
+        if known is None or now - known[1] >= BYTES_AGE:
+            if len(self._bytes) >= MOST_TENANTS:
+                self._bytes.clear()
+            known = self._bytes[tenant] = (await self._store.stored_bytes(tenant), now)
+        if known[0] + size > most or known[0] >= most:
+            detail = f"the tenant stores {known[0]} of {most} bytes; {size} more do not fit. Delete uploads or jobs"
+            raise _too_many("bytes", detail)
+        self._bytes[tenant] = (known[0] + size, known[1])
+
+    def open_stream(self, tenant: str) -> Callable[[], None]:
+        """Count an open stream of a tenant. Return what to call at its end. Raise QuotaExceeded if there are too many."""
+        most = self._config.of(tenant).streams if self.on else None
+        if most is None:
+            return _nothing
+        if self._streams[tenant] >= most:
+            raise _too_many("streams", f"the tenant has {most} open streams, the limit")
+        self._streams[tenant] += 1
+        return partial(self._close_stream, tenant)
+
+    def _close_stream(self, tenant: str) -> None:
+        self._streams[tenant] -= 1
+        if not self._streams[tenant]:
+            del self._streams[tenant]
+
     # --- responses
 
     def count(self, problem: Problem) -> None:
@@ -207,6 +273,19 @@ class ServiceLimits:
         if limits is None:
             return {}
         return _headers(limits, self._use.get(tenant), self._store.now())
+
+
+def _nothing() -> None:
+    pass
+
+
+def _too_many(limit: str, detail: str) -> QuotaExceeded:
+    """The problem of a limit that only other requests can make room in."""
+    return QuotaExceeded(
+        detail,
+        headers={"Retry-After": str(RETRY_LATER)},
+        members={"limit": limit, "retryAfter": RETRY_LATER, "violated-policies": [DEFAULT]},
+    )
 
 
 def forced(limits: JobLimits) -> JobLimits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +14,9 @@ import pytest
 from bide.core.pacing.limits import limit_headers, read_limits
 from bide.core.pacing.rate_limit import SLOTS
 from bide.server.config import Config, LimitsConfig
-from tests.integration.http.service import Reply, Service
-from tests.integration.http.test_http_tus import begun, create, metadata, patch
+from tests.integration.http.service import Reply, Service, scope
+from tests.integration.http.test_http_tus import TUS, begun, create, metadata, patch
+from tests.waiting import eventually
 
 ECHO = {"kind": "echo"}
 
@@ -189,3 +191,47 @@ async def test_a_flood_gets_the_limit_and_not_more(tmp_path: Path, limit: str) -
             accepted += sum(reply.status == 202 for reply in replies)
             service.clock.advance(0.05)
         assert 500 * (1 - 2 / SLOTS) <= accepted <= 550
+
+
+async def test_uploads_under_way_and_stored_bytes_are_limited(tmp_path: Path) -> None:
+    async with limited(tmp_path, uploads=2, bytes=100) as service:
+        place = await begun(service, 30)
+        await begun(service, 30)
+        reply = await create(service, 10)
+        assert (reply.status, reply.json()["limit"]) == (429, "uploads")
+        assert (await patch(service, place, 0, b"x" * 30)).status == 204
+        reply = await create(service, 41)
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        await begun(service, 40)
+        plain = {"content-type": "text/plain", "content-length": "1"}
+        reply = await service.call("POST", "/uploads?name=a", body=b"x", headers=plain)
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        # A deleted upload makes room, and a result takes it.
+        assert (await service.call("DELETE", place, headers=TUS)).status == 204
+        service.clock.advance(5)
+        await service.submit()
+        await service.finish(await service.claim(), result=b'"' + b"y" * 27 + b'"')
+        assert await service.store.stored_bytes("-") == 99
+        service.clock.advance(5)
+        assert (await service.call("POST", "/uploads?name=a", body=b"x", headers=plain)).status == 201
+        service.clock.advance(5)
+        assert (await service.call("POST", "/uploads?name=a", body=b"x", headers=plain)).status == 429
+
+
+async def test_open_streams_are_limited(tmp_path: Path) -> None:
+    async with limited(tmp_path, streams=1) as service:
+        leaves = asyncio.Event()
+        lines = {"accept": "text/event-stream"}
+        first = asyncio.ensure_future(service.send(scope("GET", "/events", lines), [b""], leaves))
+        await eventually(lambda: service.parts.events.subscriptions == 1)
+        reply = await service.call("GET", "/events", headers=lines)
+        assert (reply.status, reply.json()["limit"]) == (429, "streams")
+        assert reply.headers["retry-after"] == "10"
+        # Pages are no streams.
+        assert (await service.call("GET", "/events")).status == 200
+        leaves.set()
+        await first
+        again = service.app._components.limits.open_stream("-")
+        again()
+        metrics = (await service.call("GET", "/metrics")).body.decode()
+        assert 'bide_refused_requests_total{reason="streams"} 1.0' in metrics

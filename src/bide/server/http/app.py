@@ -159,10 +159,14 @@ class HttpApp:
             if scope["query_string"]:
                 check_names(request, route.query_names)
             websocket.check_handshake(request)
+            close = self._components.limits.open_stream(request.tenant)
         except Problem as problem:
             await websocket.deny(request.problem_response(problem), scope, send)
         else:
-            await websocket.EventSocket(request, send).run()
+            try:
+                await websocket.EventSocket(request, send).run()
+            finally:
+                close()
 
 
 def _unexpected(request: HttpRequest, error: Exception) -> Problem:

@@ -18,7 +18,16 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import render_instant
-from bide.core.errors import BadCursor, Forbidden, Gone, InvalidInput, NotFound, Problem, Unavailable
+from bide.core.errors import (
+    BadCursor,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    Problem,
+    QuotaExceeded,
+    Unavailable,
+)
 from bide.core.wire.events import (
     ALL_TYPES,
     COMMENT,
@@ -192,9 +201,14 @@ async def _respond(
     if broadcaster.closed:
         raise Unavailable("the service is stopping")
 
+    close = request.components.limits.open_stream(request.tenant)
+
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-        opened = EventStream(request, selection, view, send)
-        await opened.run(position, cursor, over=over)
+        try:
+            opened = EventStream(request, selection, view, send)
+            await opened.run(position, cursor, over=over)
+        finally:
+            close()
 
     return Response(200, _SSE, stream=stream)
 
@@ -594,7 +608,7 @@ OPERATIONS = [
                 headers=("Cache-Control", "Vary"),
             ),
         ),
-        problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable),
+        problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable, QuotaExceeded),
         example="-N $BASE/jobs/JOB_ID/events -H 'Accept: text/event-stream'",
     ),
     HttpOperation(
@@ -617,7 +631,7 @@ OPERATIONS = [
                 headers=("Cache-Control", "Vary"),
             ),
         ),
-        problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable),
+        problems=(NotFound, Gone, BadCursor, InvalidInput, Unavailable, QuotaExceeded),
         example="-N $BASE/jobs/JOB_ID/stream -H 'Accept: text/event-stream'",
     ),
     HttpOperation(
@@ -652,7 +666,7 @@ OPERATIONS = [
         ),
         scope="read",
         responses=_RESPONSES,
-        problems=(BadCursor, InvalidInput, Unavailable),
+        problems=(BadCursor, InvalidInput, Unavailable, QuotaExceeded),
         example="'$BASE/events?type=status&kind=encode'",
     ),
 ]

@@ -120,6 +120,7 @@ async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Fo
     field: list[bytes] = []
     name = ""
     held = 0
+    await request.components.limits.check_bytes(request.tenant, request.content_length or 0)
     async for data in BodyStream(request):
         for event in parser.feed(data):
             if isinstance(event, FormPart):

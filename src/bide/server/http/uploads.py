@@ -86,6 +86,7 @@ async def create(request: HttpRequest) -> Response:
 async def _raw(request: HttpRequest) -> DirectUpload:
     disposition = request.header(b"content-disposition")
     named = request.one("name") or (disposition and read_disposition(disposition))
+    await request.components.limits.check_bytes(request.tenant, request.content_length or 0)
     incoming = request.components.uploads.direct.begin(
         clean_name(named or None),
         clean_type(request.header(b"content-type")),

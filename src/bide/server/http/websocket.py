@@ -23,7 +23,13 @@ from typing import Any
 import msgspec
 
 from bide.core.clock import render_instant
-from bide.core.errors import MalformedRequest, Problem, Unavailable, UpgradeRequired
+from bide.core.errors import (
+    MalformedRequest,
+    Problem,
+    QuotaExceeded,
+    Unavailable,
+    UpgradeRequired,
+)
 from bide.core.wire.events import ALL_TYPES, EventCursor, EventMessage, encode, read_event_cursor
 from bide.server.events.broadcaster import BATCH_INTERVAL, COURSE, Broadcaster, EventSubscription
 from bide.server.events.selection import EventSelection
@@ -594,7 +600,7 @@ OPERATIONS = [
         description="Only for WebSocket clients; other requests get `426`.",
         scope="read",
         responses=(ResponseSpec(101, "The connection is a WebSocket.", headers=("Upgrade",)),),
-        problems=(UpgradeRequired, Unavailable),
+        problems=(UpgradeRequired, Unavailable, QuotaExceeded),
         listed=False,
         # The handshake. curl cannot exchange messages.
         example="-i --max-time 1 $BASE/ws -H 'Connection: Upgrade' -H 'Upgrade: websocket' "

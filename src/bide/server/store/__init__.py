@@ -615,6 +615,10 @@ class UploadRecords(Protocol):
 
     async def upload_bytes(self) -> UploadBytes: ...
 
+    async def stored_bytes(self, tenant: str) -> int:
+        """The bytes of a tenant's uploads, with those that they reserve, and of the results and files of its jobs."""
+        ...
+
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         """Those ids that belong to an upload; the bytes of the others are orphans."""
         ...

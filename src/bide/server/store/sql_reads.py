@@ -54,6 +54,7 @@ class SqlReads(TransactionalStore):
     """A `TransactionalStore` on a SQL database."""
 
     dialect: ClassVar[SearchDialect]
+    output_bytes: ClassVar[str]  # the query of the bytes of all results and files of a tenant's jobs
     queries: QueryThreads  # opened by `connect`
 
     @abstractmethod
@@ -201,6 +202,11 @@ class SqlReads(TransactionalStore):
     async def upload_bytes(self) -> UploadBytes:
         (sums,) = await self.rows(upload_rows.SUMS, reads="table")
         return UploadBytes(*map(int, sums))
+
+    async def stored_bytes(self, tenant: str) -> int:
+        ((uploads,),) = await self.rows(upload_rows.TENANT_SUM, (tenant,), reads="page")
+        ((outputs,),) = await self.rows(self.output_bytes, (tenant,), reads="table")
+        return int(uploads) + int(outputs)
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         return await self._known("uploads", ids)

@@ -482,6 +482,20 @@ class TransactionalStore(ABC):
             firm=sum(min(u.bytes, u.reserved) for u in incomplete),
         )
 
+    async def stored_bytes(self, tenant: str) -> int:
+        """Reads all jobs of the tenant. A backend with many jobs overrides it."""
+        uploads = await self.uploads(UploadFilter(tenant=tenant))
+        size = sum(u.bytes + u.reserved * (u.status is UploadStatus.UPLOADING) for u in uploads)
+        page = await self.find(Filter(tenant=tenant, limit=PAGE))
+        while page:
+            for job in page:
+                size += len(memoryview(job.result)) if job.result is not None else 0
+                files = (*job.files, *([job.result_file] if job.result_file is not None else []))
+                size += sum(file.size for file in files)
+            after = Position(page[-1].id)
+            page = await self.find(Filter(tenant=tenant, after=after, limit=PAGE))
+        return size
+
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         return await self._writer.submit(lambda tx: {i for i in ids if tx.upload(i) is not None})
 

@@ -24,6 +24,10 @@ FIELDS = (
 COLUMNS = ", ".join(FIELDS)
 CHANGED = tuple(name for name in FIELDS if name not in ("id", "tenant", "submission"))
 READ = "record, submission"
+TENANT_SUM = (
+    "SELECT coalesce(sum(bytes), 0) + coalesce(sum(CASE WHEN status = 'UPLOADING' THEN reserved END), 0) FROM uploads "
+    "WHERE tenant = ?"
+)
 # Only incomplete uploads count as reserved, because an older release left the reservation in the row of a complete one.
 SUMS = (
     "SELECT coalesce(sum(bytes), 0), coalesce(sum(CASE WHEN status = 'UPLOADING' THEN reserved END), 0), coalesce(sum("

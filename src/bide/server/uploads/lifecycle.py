@@ -144,9 +144,10 @@ class UploadLifecycle:
 
     async def add(self, upload: Upload) -> Upload:
         """Store the record of a new upload."""
-        self._quota.add(upload)
-        async with self._commits:
-            return await self._store.add_upload(upload)
+        async with self._jobs.intake.upload(upload):
+            self._quota.add(upload)
+            async with self._commits:
+                return await self._store.add_upload(upload)
 
     async def record(
         self,

@@ -101,6 +101,11 @@ _WAITING = (
 class PostgresStore(SqlReads, SharedTransactionalStore):
     """`SharedStore` on one schema of a PostgreSQL database."""
 
+    output_bytes = (
+        "SELECT coalesce(sum(octet_length(j.result)), 0) + coalesce(sum((j.result_file::json->>'size')::bigint), 0) "
+        "+ coalesce(sum((SELECT sum((f->>'size')::bigint) FROM json_array_elements(j.files::json) f)), 0) "
+        "FROM jobs j WHERE j.tenant = ?"
+    )
     dialect = SearchDialect(
         code="error_code(error)",
         indexed_by="",
