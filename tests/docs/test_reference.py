@@ -97,7 +97,9 @@ def test_every_field_of_the_status_resource_is_described() -> None:
 
 def test_every_field_of_an_event_is_described() -> None:
     described = codes(page("events"))
-    shown = set(Event.__struct_encode_fields__) - {"tenant"}  # of no use before there are identities
+    shown = set(Event.__struct_encode_fields__) - {
+        "tenant"
+    }  # each listener gets events of its own tenant only
     assert shown - described == set()
 
 

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 
 from bide import AsyncClient, JobError
 from bide.core.errors import InvalidInput, SetupError
-from bide.core.jobs.record import Status
+from bide.core.jobs.record import Job, Status
 from tests.apps.handlers import app
 from tests.integration.asgi import call
 
@@ -77,6 +77,13 @@ async def test_mounted_in_another_application(tmp_path: Path, with_lifespan: boo
             await app.submit_async("add", {"a": 5}, webhook="http://127.0.0.1/")
         with pytest.raises(InvalidInput, match="webhook/events/0"):
             await app.submit_async("add", {"a": 5}, webhook={"url": "http://a", "events": ["queue"]})
+        theirs = await app.submit_async("add", {"a": 5}, tenant="acme")
+        assert jobs.service is not None
+        (stored,) = await jobs.service.store.get([theirs.job_id])
+        assert isinstance(stored, Job) and stored.tenant == "acme"
+        assert await client.statuses([theirs.job_id]) == {}
+        with pytest.raises(ValueError, match="tenant"):
+            await app.submit_async("add", {"a": 5}, tenant="a/b")
         with pytest.raises(InvalidInput, match="NUL"):
             await app.submit_async("add", {"a": 5}, idempotency_key="a\0b")
         with pytest.raises(RuntimeError, match="submit_async"):

@@ -92,13 +92,15 @@ class App(Registry):
     async def submit_async(
         self, kind: str, input: dict[str, Any] | None = None, **options: Any
     ) -> JobStatus:
-        from bide.server.identities import DEFAULT_TENANT
+        from bide.server.identities import DEFAULT_TENANT, TENANT
         from bide.server.intake import Submission, make_webhook
         from bide.service.local_files import named_files, submit_with_files
 
         service = self._service()
         key = options.pop("idempotency_key", None)
         tenant = options.pop("tenant", DEFAULT_TENANT)
+        if not TENANT.fullmatch(tenant):
+            raise ValueError(f"tenant {tenant!r}: use letters, digits, '_', '.' and '-', at most 100")
         files = named_files(options.pop("file", None), options.pop("files", None))
         for name in ("run_at", "deadline"):
             if isinstance(options.get(name), datetime):

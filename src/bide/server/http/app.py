@@ -35,7 +35,7 @@ from bide.server.http import (
     webhooks,
     websocket,
 )
-from bide.server.http.authentication import authenticate
+from bide.server.http.authentication import authenticate, is_known
 from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.proxies import read_proxies, read_root_path
 from bide.server.http.request import Disconnected, HttpRequest, Receive, Scope, Send
@@ -105,8 +105,9 @@ class HttpApp:
                 response = preflight
             else:
                 route = self._find(request)
-                if self._authenticator is not None:
-                    await authenticate(request, route, self._authenticator)
+                identities = self._authenticator
+                if identities is not None and not is_known(request, route, identities):
+                    await authenticate(request, route, identities)
                 if scope["query_string"]:
                     check_names(request, route.query_names)
                 response = await route.handler(request)

@@ -8,10 +8,23 @@ from __future__ import annotations
 from bide.core.errors import Forbidden, Problem, Unauthenticated
 from bide.server.http.request import HttpRequest
 from bide.server.http.routing import Route
-from bide.server.identities import NOBODY, Principal
+from bide.server.identities import NOBODY
 from bide.server.identities.authenticator import Authenticator
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bide"'}
+
+
+def is_known(request: HttpRequest, route: Route, authenticator: Authenticator) -> bool:
+    """Set the principal of a request whose Authorization header was verified before, and return True; return False if
+    `authenticate` must do it. This is the path of almost all requests, without an await.
+    """
+    header = request.header(b"authorization")
+    principal = None if header is None else authenticator.known(header)
+    if principal is None or (route.scope is not None and route.scope not in principal.scopes):
+        return False
+    request.principal = principal
+    request.tenant = principal.tenant
+    return True
 
 
 async def authenticate(request: HttpRequest, route: Route, authenticator: Authenticator) -> None:
@@ -19,37 +32,27 @@ async def authenticate(request: HttpRequest, route: Route, authenticator: Authen
     ignores a wrong one.
     """
     scope = route.scope
-    principal: Principal | None
-    if scope is None:
-        principal = await _optional(request, authenticator)
-    else:
-        token = _bearer(request)
-        # Most requests have a token that is known, and need no await.
-        principal = authenticator.known(token)
-        if principal is None:
-            principal = await authenticator.verify(token)
-        if scope not in principal.scopes:
-            raise Forbidden(
-                f"this needs the scope `{scope}`, and {principal.subject} has "
-                f"{', '.join(sorted(principal.scopes)) or 'none'}",
-                headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
-            )
+    try:
+        token, header = _bearer(request)
+        principal = await authenticator.verify(token, header)
+    except (
+        Problem
+    ):  # for a public operation also if the store cannot be read: a probe must still get its answer
+        if scope is not None:
+            raise
+        principal = NOBODY
+    if scope is not None and scope not in principal.scopes:
+        raise Forbidden(
+            f"this needs the scope `{scope}`, and {principal.subject} has "
+            f"{', '.join(sorted(principal.scopes)) or 'none'}",
+            headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
+        )
     request.principal = principal
     request.tenant = principal.tenant
 
 
-async def _optional(request: HttpRequest, authenticator: Authenticator) -> Principal:
-    if request.header(b"authorization") is None:
-        return NOBODY
-    try:
-        token = _bearer(request)
-        return authenticator.known(token) or await authenticator.verify(token)
-    except Problem:  # also if the store cannot be read: a probe must still get its answer
-        return NOBODY
-
-
-def _bearer(request: HttpRequest) -> str:
-    """The bearer token of a request. Raises Unauthenticated."""
+def _bearer(request: HttpRequest) -> tuple[str, str]:
+    """The bearer token of a request, and the header that has it. Raises Unauthenticated."""
     header = request.header(b"authorization")
     if header is None:
         raise Unauthenticated(
@@ -62,4 +65,4 @@ def _bearer(request: HttpRequest) -> str:
         raise Unauthenticated(
             "the Authorization header has another form than `Bearer KEY`", headers=_CHALLENGE
         )
-    return token
+    return token, header

@@ -1,6 +1,6 @@
 """Finds the principal of a bearer token, and ends the open streams of principals that are no longer valid.
 
-1. A token that was verified before costs one look-up in a dict. Tokens that fail are not cached.
+1. A header that was verified before costs one look-up in a dict. Those that fail are not cached.
 2. Each replica reads a record of the store (`mark_changed`) every REFRESH seconds, and reads the identities again when it
    differs. So a revoked credential works nowhere after about REFRESH seconds, and its open streams end.
 3. If the store cannot be read for STALE seconds, the service does not know what was revoked, and answers 503.
@@ -40,7 +40,8 @@ class Authenticator:
         self._store = store
         self._types = types
         self._version: str | None = None
-        self._known: dict[str, Principal] = {}  # by token; contains secrets, so nothing may print it
+        # By what a request contains, such as its Authorization header: a secret, so nothing may print it.
+        self._known: dict[str, Principal] = {}
         self._watched: dict[Principal, set[Callable[[], object]]] = {}  # what ends the open streams
         self._read_at = -math.inf  # monotonic
         self._stale = True  # until `refresh` has succeeded
@@ -60,20 +61,22 @@ class Authenticator:
 
     # --- requests
 
-    def known(self, token: str) -> Principal | None:
-        """The principal of a token that was verified before; None if it must be verified."""
-        principal = self._known.get(token)
+    def known(self, text: str) -> Principal | None:
+        """The principal that `verify` has found for this text; None if it must be verified."""
+        principal = self._known.get(text)
         if principal is None or self._stale:
             return None
         if self._has_expired(principal):
-            del self._known[token]
+            del self._known[text]
             return None
         if principal.credential is not None:
             principal.credential.use(principal)
         return principal
 
-    async def verify(self, token: str) -> Principal:
-        """Raises Unauthenticated, or Unavailable while the identities cannot be read."""
+    async def verify(self, token: str, text: str | None = None) -> Principal:
+        """Return the principal of a token, and keep it for `known(text)`; None: for the token itself. Raises
+        Unauthenticated, or Unavailable while the identities cannot be read.
+        """
         if self._stale:
             raise Unavailable("the store cannot be read, so the service cannot check credentials")
         for of in self._types:
@@ -86,7 +89,7 @@ class Authenticator:
             raise Unauthenticated("the credential was revoked")
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[token] = principal
+        self._known[token if text is None else text] = principal
         of.use(principal)
         return principal
 
