@@ -8,6 +8,7 @@ never reads the state before it.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from bide.core.jobs.record import Job
@@ -22,8 +23,9 @@ class JobCache:
     __slots__ = ("_changes", "_floor", "_jobs", "_lock", "generation", "get")
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
-        self._changes: dict[str, int] = {}  # the generation of each job's last change, the oldest first
+        # The oldest first. A plain dict would find its oldest entry slower after each removal.
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._changes: OrderedDict[str, int] = OrderedDict()  # the generation of each job's last change
         self._floor = 0  # changes up to this generation have been forgotten
         self._lock = threading.Lock()
         self.generation = 0  # the number of commits; callers note it before a read
@@ -34,10 +36,10 @@ class JobCache:
             self.generation += 1
             for job_id in job_ids:
                 self._jobs.pop(job_id, None)
-                self._changes.pop(job_id, None)
                 self._changes[job_id] = self.generation
+                self._changes.move_to_end(job_id)
             while len(self._changes) > MAX_JOBS:
-                self._floor = self._changes.pop(next(iter(self._changes)))
+                _, self._floor = self._changes.popitem(last=False)
 
     def clear(self) -> None:
         """Forget all jobs, because any of them may have changed."""
@@ -54,5 +56,5 @@ class JobCache:
         with self._lock:
             if generation >= self._floor and self._changes.get(job.id, 0) <= generation:
                 if len(self._jobs) >= MAX_JOBS:
-                    del self._jobs[next(iter(self._jobs))]
+                    self._jobs.popitem(last=False)
                 self._jobs[job.id] = job

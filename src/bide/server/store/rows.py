@@ -42,13 +42,17 @@ def _reader(name: str) -> Callable[[Any], Any] | None:
     return None
 
 
+def _text_or_null(value: Any) -> str | None:
+    return _encode(value).decode() if value else None
+
+
 def _writer(name: str) -> Callable[[Any], Any] | None:
     if name == "result":
         return lambda raw: None if raw is None else bytes(raw).decode()
     if name == "waiting_for":
         return lambda value: None if value is None else _encode(value).decode()
     if name in _PARTS:
-        return lambda value: _encode(value).decode() if value else None
+        return _text_or_null
     if name == "status":
         return lambda status: status.value
     return None
@@ -61,6 +65,9 @@ _READERS = [
     if (reader := _reader(name))
 ]
 _WRITERS = {i: writer for i, name in enumerate(FIELDS) if (writer := _writer(name))}
+# Of these, the columns that are NULL if the value is empty, and the others.
+_OFTEN_EMPTY = [i for i, writer in _WRITERS.items() if writer is _text_or_null]
+_OTHERS = [(i, writer) for i, writer in _WRITERS.items() if writer is not _text_or_null]
 
 
 def job_of(row: tuple[Any, ...]) -> Job:
@@ -74,7 +81,10 @@ def job_of(row: tuple[Any, ...]) -> Job:
 
 def values_of(job: Job) -> list[Any]:
     values = list(astuple(job))
-    for i, writer in _WRITERS.items():
+    for i in _OFTEN_EMPTY:  # a new job has hardly any of them, so no call
+        value = values[i]
+        values[i] = _encode(value).decode() if value else None
+    for i, writer in _OTHERS:
         values[i] = writer(values[i])
     return values
 

@@ -362,20 +362,22 @@ class SqliteTransaction(Transaction):
 
     def _insert(self, changes: RowChanges) -> None:
         """Write the new jobs, and the terms by which lists find jobs."""
+        if changes.new:
+            self._executemany(_INSERT, [self._new_row(new.job) for new in changes.new])
+            self._executemany(_INSERT_INPUT, map(_input_row, changes.new))
         for new in changes.new:
-            job = new.job
-            self._execute(_INSERT, (*values_of(job), ready(job, self.now)))
-            if job.due is not None:
-                self._moves.append((job.queue, None, job.due))
-            search = encode(new.search).decode() if new.search else None
-            self._execute(
-                _INSERT_INPUT, (job.id, job.tenant, new.input.decode(), text_of(new.files), search)
-            )
-            if job.labels:
-                self._executemany(_INSERT_TERM, map(astuple, label_terms(job)))
+            if new.job.labels:
+                self._executemany(_INSERT_TERM, map(astuple, label_terms(new.job)))
         terms = changed_terms(changes)
         if terms:
             self._executemany(_INSERT_TERM, map(astuple, terms))
+
+    def _new_row(self, job: Job) -> list[Any]:
+        if job.due is not None:
+            self._moves.append((job.queue, None, job.due))
+        row = values_of(job)
+        row.append(ready(job, self.now))
+        return row
 
     def _put_text(self, row: TextRow) -> None:
         if row.table in _PUT_TEXT:
@@ -483,6 +485,11 @@ class SqliteTransaction(Transaction):
                 known[upload_id] = upload
         while len(known) > MAX_UPLOADS:
             del known[next(iter(known))]
+
+
+def _input_row(new: NewJob) -> tuple[Any, ...]:
+    search = encode(new.search).decode() if new.search else None
+    return new.job.id, new.job.tenant, new.input.decode(), text_of(new.files), search
 
 
 def _is_small(upload: Upload) -> bool:
