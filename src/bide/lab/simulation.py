@@ -71,7 +71,7 @@ def simulate(
     """Run a policy. `seed` determines the jobs; `dice` the random numbers of the client, by default `seed`."""
     world = SimulatedApi(scenario, seed)
     if policy in OURS:
-        delays = _ours(world, scenario, seed if dice is None else dice, price, oracle=policy == "oracle")
+        delays = poll_as_client(world, scenario, policy, seed if dice is None else dice, price)
     else:
         delays = _peers(world, policy, random.Random(f"{policy}/{seed}"))
     shown = price if policy in OURS else None
@@ -106,15 +106,16 @@ def _peers(world: SimulatedApi, policy: str, dice: random.Random) -> list[float]
 
 
 class FixedSketch(Sketch):
-    """A sketch of known durations that learns nothing more."""
+    """A sketch of known durations that learns nothing more. `ends`: how many jobs the client believes to have seen."""
 
     __slots__ = ()
 
-    def __init__(self, durations: Sequence[float]) -> None:
+    def __init__(self, durations: Sequence[float], ends: int) -> None:
         super().__init__()
         for duration in durations:
             self.learn(duration)
         self.table()
+        self.count = ends
 
     def _fade(self) -> None:
         self.count += 1
@@ -123,17 +124,22 @@ class FixedSketch(Sketch):
         pass
 
     def learn_between(self, low: float, high: float) -> None:
-        pass
+        self.count += 1
 
 
-def _ours(
-    world: SimulatedApi, scenario: Scenario, seed: int, price: float, *, oracle: bool
+def poll_as_client(
+    world: SimulatedApi, scenario: Scenario, policy: str, seed: int, price: float
 ) -> list[float]:
-    """Poll with the scheduler of the client until all jobs have ended."""
+    """Poll with the scheduler of the client until all jobs have ended, and return the delays.
+
+    `policy` is adaptive, oracle, or oracle-first: an oracle that polls first jobs as often as adaptive does.
+    """
     rng = random.Random(f"ours/{seed}")
     budget = Budget(rng=rng)
     schedule = PollSchedule(budget, rng=rng, settings=PollSettings(price))
-    teacher = Oracle(schedule, world, scenario) if oracle else None
+    teacher = None
+    if policy != "adaptive":
+        teacher = Oracle(schedule, world, scenario, ends=0 if policy == "oracle-first" else DRAWS)
     tasks = world.tasks
     delays = [0.0] * len(tasks)
     now, arrived, left = 0.0, 0, len(tasks)
@@ -168,8 +174,11 @@ class Oracle:
     """Gives a schedule the true distribution of each kind: the durations as drawn, with their drift. Where jobs queue
     at the API, the distribution is that of the times from submission to end in this run."""
 
-    def __init__(self, schedule: PollSchedule, world: SimulatedApi, scenario: Scenario) -> None:
+    def __init__(
+        self, schedule: PollSchedule, world: SimulatedApi, scenario: Scenario, *, ends: int
+    ) -> None:
         self._schedule = schedule
+        self._ends = ends
         self._groups = scenario.groups
         self._tasks = world.tasks
         self._queued = bool(scenario.limit.concurrent)
@@ -197,4 +206,4 @@ class Oracle:
                 for duration in self._drawn[group][: DRAWS * group.count // total]
             ]
         kind = self._schedule.kind(task.kind, task.batch)
-        kind.plans = Plans(FixedSketch(durations))
+        kind.plans = Plans(FixedSketch(durations, self._ends))
