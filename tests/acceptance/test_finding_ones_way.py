@@ -199,6 +199,9 @@ class Resources:
     def webhook(self) -> dict[str, str]:
         return {"WEBHOOK_ID": self._post("/webhooks", {"url": "https://receiver.example/"})["id"]}
 
+    def key(self) -> dict[str, str]:
+        return {"KEY_ID": self._post("/keys", {"name": "a key", "scopes": ["read"]})["id"]}
+
     def named(self) -> dict[str, str]:
         return {"KIND": "report", "NAME": "default"}
 
@@ -237,6 +240,8 @@ def test_every_operation_has_a_command_that_works(
             make = Resources.upload
         elif "WEBHOOK_ID" in shown:
             make = Resources.webhook
+        elif "KEY_ID" in shown:
+            make = Resources.key
         for placeholder, value in make(resources).items():
             shown = re.sub(rf"\b{placeholder}\b", value.replace("\\", "\\\\"), shown)
         status, output = run(shown, folder)
