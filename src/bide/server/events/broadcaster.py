@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
@@ -43,7 +44,8 @@ MAX_WAITING = 5000  # events that wait for a subscriber that still reads the log
 PROGRESS_INTERVAL = 0.25
 BATCH_INTERVAL = 0.1  # seconds
 BATCHES = 8  # that are sent without a pause
-BATCH_PAUSE = 0.02  # seconds; so up to 400 batches per second
+BATCH_SHARE = 0.025  # of the time of the event loop that sending batches may take,
+LONGEST_BATCH = 1.0  # unless a subscription would wait for more seconds
 SPREAD = 200  # batches that are sent with pauses in between
 TICK = 1.0
 MAX_FOLLOWED = 5000  # jobs that run elsewhere and whose progress a filter selects
@@ -365,13 +367,16 @@ class Broadcaster:
         sent at once, because their last events would be late.
         """
         loop = asyncio.get_running_loop()
+        began = time.perf_counter()
         self._sending = None
         count = BATCHES if len(self._unsent) <= SPREAD else len(self._unsent)
         first, self._unsent = self._unsent[:count], self._unsent[count:]
         self._sent_at = now = loop.time()
         self._flush(first, now)
         if self._unsent:
-            pause = max(BATCH_INTERVAL * BATCHES / (BATCHES + len(self._unsent)), BATCH_PAUSE)
+            part = BATCHES / (BATCHES + len(self._unsent))
+            spent = (time.perf_counter() - began) / BATCH_SHARE
+            pause = min(max(BATCH_INTERVAL * part, spent), LONGEST_BATCH * part)
             self._sending = loop.call_later(pause, self._send_batches)
 
     def _flush(self, subscriptions: Sequence[EventSubscription], now: float) -> None:
