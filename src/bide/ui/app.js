@@ -138,6 +138,7 @@ async function open() {
     if (link.dataset.page === (id === "job" ? "jobs" : id)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  nav.querySelector(".more").classList.toggle("current", PAGES.slice(3).some(([one]) => one === id));
   const { show } = await MODULES[id]();
   if (turn !== opened) return undefined;
   const view = h("div", { class: `page ${id}` });

@@ -48,5 +48,6 @@ export function show(page) {
     const entries = await Promise.all(webhooks.slice(0, 20).map(async (webhook) => ({ webhook, ...(await page.get(`/webhooks/${encodeURIComponent(webhook.id)}/deliveries?limit=5`)) })));
     keyed(list, entries, ({ webhook }) => webhook.id, ({ webhook }) => create(webhook), update);
     quiet.hidden = webhooks.length > 0;
+    list.hidden = !webhooks.length;
   }, 5);
 }

@@ -11,7 +11,7 @@ export function show(page) {
   const body = h("tbody");
   const table = h("div", { class: "scroller" }, h("table", null, h("thead", null, h("tr", null,
     h("th", { scope: "col" }, "Worker"), h("th", { scope: "col" }, "State"), h("th", { scope: "col", class: "minor" }, "Runs"), h("th", { scope: "col" }, "Jobs now"),
-    h("th", { scope: "col", class: "number" }, "Jobs done"), h("th", { scope: "col", class: "number minor" }, "Process"), h("th", { scope: "col", class: "number minor" }, "Started"))), body));
+    h("th", { scope: "col", class: "number" }, "Jobs done"), h("th", { scope: "col", class: "number minor pid" }, "Process"), h("th", { scope: "col", class: "number minor" }, "Started"))), body));
   const quiet = h("p", { class: "quiet", hidden: true }, "No worker is alive. Start one: with the embedded engine, bide serve does; with Celery, run bide worker MODULE:app.");
   box.body.append(table, quiet);
   const leases = panel("Leases", { aside: h("span", { class: "faint" }, "The claims of processes on the jobs that they run") });
@@ -38,7 +38,7 @@ export function show(page) {
     cells.state.replaceChildren(h("span", { class: `state ${late ? "unserved" : ""}` }, late && icon("warning"), word));
   };
   const create = (worker) => {
-    const cells = { state: h("span"), jobs: h("td"), done: h("td", { class: "number" }), pid: h("td", { class: "number minor" }), started: h("td", { class: "number minor" }) };
+    const cells = { state: h("span"), jobs: h("td"), done: h("td", { class: "number" }), pid: h("td", { class: "number minor pid" }), started: h("td", { class: "number minor" }) };
     return Object.assign(h("tr", null, h("th", { scope: "row" }, name(worker.name)), h("td", null, cells.state), h("td", { class: "minor" }, worker.runs), cells.jobs, cells.done, cells.pid, cells.started), { parts: cells });
   };
   const update = ({ parts: cells }, worker) => {
