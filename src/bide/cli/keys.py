@@ -75,7 +75,7 @@ def _run(
     return asyncio.run(run())
 
 
-def _seconds(text: str) -> float | None:
+def read_seconds(text: str) -> float | None:
     number, unit = text[:-1], text[-1:]
     if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
         return float(int(number) * _UNITS[unit])
@@ -102,7 +102,7 @@ def _read_expiry(ctx: click.Context, parameter: click.Parameter, value: str | No
     """An RFC 3339 instant, or a duration from now such as 90d."""
     if value is None:
         return None
-    seconds = _seconds(value)
+    seconds = read_seconds(value)
     if seconds is not None:
         return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     try:
@@ -115,7 +115,7 @@ def _read_expiry(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 
 def _read_overlap(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    seconds = _seconds(value)
+    seconds = read_seconds(value)
     if seconds is None:
         raise click.BadParameter(f"{value!r} is no duration such as 0s, 30m, 24h or 7d")
     return seconds

@@ -160,6 +160,14 @@ def check_exposure(host: str, auth: str, insecure: bool) -> str:
     help="Who may use the service: everyone who reaches it, or callers with an API key (`bide keys create`).",
 )
 @click.option(
+    "--audit-retention",
+    envvar="BIDE_AUDIT_RETENTION",
+    default=90 * 86400.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds for which the audit log of a service with authentication is kept; 0: there is none.",
+)
+@click.option(
     "--insecure",
     envvar="BIDE_INSECURE",
     is_flag=True,
@@ -192,6 +200,7 @@ def serve(
     allow_unknown_queues: bool,
     webhooks_allow_private: bool,
     auth: str,
+    audit_retention: float,
     insecure: bool,
     log_level: str,
 ) -> None:
@@ -259,7 +268,7 @@ def serve(
         webhooks=WebhookConfig(allow_private=webhooks_allow_private),
         limits=settings.limits(),
         admission=settings.admission(),
-        auth=AuthConfig(auth),
+        auth=AuthConfig(auth, audit_retention),
     )
     run(
         location.load(),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bide.server.config import AdmissionConfig, LimitsConfig
 
 CLIENT_SETTINGS = {"url", "key_file"}
-CLIENT_COMMANDS = {"cancel", "list", "retry", "status", "submit", "wait"}
+CLIENT_COMMANDS = {"audit", "cancel", "list", "retry", "status", "submit", "wait"}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

@@ -371,6 +371,28 @@ class Client:
     def revoke_key(self, key_id: str) -> None:
         self._loop.run(self._client.revoke_key(key_id))
 
+    def audit(
+        self,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        subject: str | None = None,
+        tenant: str | None = None,
+        operation: str | None = None,
+        limit: int | None = 100,
+    ) -> Records:
+        """The mutating calls of all tenants: see AsyncClient.audit."""
+        return self._loop.run(
+            self._client.audit(
+                since=since,
+                until=until,
+                subject=subject,
+                tenant=tenant,
+                operation=operation,
+                limit=limit,
+            )
+        )
+
     def as_completed(
         self,
         jobs: Iterable[BlockingJob],

@@ -266,6 +266,35 @@ class ServiceOperations:
     async def revoke_key(self, key_id: str) -> None:
         await self._request("revoke a key", "DELETE", f"/keys/{quote(key_id)}")
 
+    async def audit(
+        self,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        subject: str | None = None,
+        tenant: str | None = None,
+        operation: str | None = None,
+        limit: int | None = PAGE,
+    ) -> Records:
+        """The mutating calls of all tenants, newest first; `limit=None` returns all of them. It needs the scope `admin`."""
+        given = {
+            "since": _instant(since),
+            "until": _instant(until),
+            "subject": subject,
+            "tenant": tenant,
+            "operation": operation,
+        }
+        params = {name: value for name, value in given.items() if value is not None}
+        found: Records = []
+        while limit is None or len(found) < limit:
+            params["limit"] = str(PAGE if limit is None else min(PAGE, limit - len(found)))
+            page = await self._object("read the audit log", "GET", "/audit", params=params)
+            found.extend(page.get("entries", []))
+            if page.get("next") is None:
+                break
+            params["cursor"] = page["next"]
+        return found
+
     async def _object(self, what: str, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer: dict[str, Any] = (await self._request(what, method, path, **options)).read(
             dict[str, Any]

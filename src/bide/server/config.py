@@ -125,6 +125,9 @@ class AuthConfig:
         "none"  # "none": everyone who reaches it, as the tenant "-"; or "keys": callers with an API key
     )
 
+    # Seconds for which the audit log keeps the mutating calls of a service with authentication; 0: there is no audit log.
+    audit: float = 90 * 86400.0
+
     @property
     def enabled(self) -> bool:
         return self.mode != "none"

@@ -32,6 +32,7 @@ from bide.server.estimates import Estimates
 from bide.server.events.broadcaster import Broadcaster
 from bide.server.http import Components
 from bide.server.http.app import HttpApp
+from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.intake import Intake
@@ -126,7 +127,9 @@ def assemble(
         folder.uploads,
         config.uploads,
     )
-    clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, uploads.upkeep_tasks())
+    audit = AuditLog(store, config.auth.audit)
+    tasks = (*uploads.upkeep_tasks(), audit.remove_old)
+    clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, tasks)
     bulk = BulkRunner(registry, store, blobs, progress, config.worker.lease, lambda: folder.owner)
 
     def hint_all(queue: str, kind: str) -> None:
@@ -164,6 +167,7 @@ def assemble(
         bulk=BulkActions(registry, store, intake, bulk.hint),
         keys=keys,
         authenticator=authenticator,
+        audit=audit,
         limits=limits,
         admission=admission,
     )
@@ -186,6 +190,7 @@ def assemble(
         hint=hint_all,
         keys=keys,
         authenticator=authenticator,
+        audit=audit,
         http=HttpApp(components),
     )
 
@@ -322,6 +327,7 @@ class Service:
     admission: Admission
     keys: ApiKeys
     authenticator: Authenticator | None
+    audit: AuditLog
     hint: Callable[[str, str], None]  # of work in a queue, for the engine or the bulk runner
     http: HttpApp
 
@@ -356,6 +362,7 @@ class Service:
         await self.upkeep.start()
         await self.admission.start()
         if self.authenticator is not None:
+            self.audit.start()
             await self.authenticator.start()
             if not await self.keys.find_all():
                 log.warning(
@@ -383,6 +390,7 @@ class Service:
         """Close the store and the other components. Call it after the last request."""
         if self.authenticator is not None:
             await self.authenticator.stop()
+            await self.audit.stop()
         await self.admission.stop()
         await self.webhooks.publisher.stop()
         await self.upkeep.stop()

@@ -16,6 +16,7 @@ from bide.server.config import Config
 from bide.server.engine import Fleet, WorkListener
 from bide.server.estimates import Estimates
 from bide.server.events.broadcaster import Broadcaster
+from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys
 from bide.server.intake import Intake
@@ -60,6 +61,7 @@ class Components:
     bulk: BulkActions
     keys: ApiKeys
     authenticator: Authenticator | None  # None: the service has no authentication
+    audit: AuditLog
     limits: ServiceLimits
     admission: Admission
     # The cache of status responses: rendered bodies by job id, ETag and base path.

@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from bide.core.errors import Internal, NotFound, Problem, Unavailable
 from bide.server.http import (
     Components,
+    audit,
     bulk,
     chunks,
     control,
@@ -38,8 +40,8 @@ from bide.server.http import (
 from bide.server.http.authentication import authenticate, is_known
 from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.proxies import read_proxies, read_root_path
-from bide.server.http.request import Disconnected, HttpRequest, Receive, Scope, Send
-from bide.server.http.routing import HttpOperation, Router, check_names
+from bide.server.http.request import Disconnected, HttpRequest, Receive, Response, Scope, Send
+from bide.server.http.routing import HttpOperation, Route, Router, check_names
 from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
@@ -69,6 +71,7 @@ class HttpApp:
             *webhooks.OPERATIONS,
             *stats.OPERATIONS,
             *keys.OPERATIONS,
+            *audit.OPERATIONS,
             *self.health.operations,
             *self.metrics.operations,
             *websocket.OPERATIONS,
@@ -78,6 +81,8 @@ class HttpApp:
         self.operations += docs.operations(self.operations, components.registry)
         self._find = Router(self.operations).find
         self._authenticator = components.authenticator
+        auth = components.config.auth
+        self._audit = components.audit if auth.enabled and auth.audit else None
         self._origins = bool(components.config.http.origins)
         self._trusted = read_names(components.config.http.trusted_hosts)
         self._proxies = read_proxies(components.config.http.trusted_proxies)
@@ -98,12 +103,11 @@ class HttpApp:
         if scope["type"] != "http":
             return await self._connect(scope, receive, send)
         request = HttpRequest(self._components, scope, receive, self.root_path)
+        route: Route | None = None
         try:
             self._check(request)
-            preflight = cors.preflight(request) if scope["method"] == "OPTIONS" else None
-            if preflight is not None:
-                response = preflight
-            else:
+            response = cors.preflight(request) if scope["method"] == "OPTIONS" else None
+            if response is None:
                 route = self._find(request)
                 identities = self._authenticator
                 if identities is not None and not is_known(request, route, identities):
@@ -116,14 +120,17 @@ class HttpApp:
                 self._components.limits.count(problem)
             response = request.problem_response(problem)
         except Disconnected:
+            self._record(request, route, None)
             return None
+        except asyncio.CancelledError:
+            self._record(request, route, None)
+            raise
         except Exception as error:
             response = request.problem_response(_unexpected(request, error))
-        if self._origins and (origin := cors.allowed_origin(request)) is not None:
-            # A new list: responses may share theirs.
-            response.headers = [*response.headers, *cors.cors_headers(origin)]
-            if response.stream is not None:
-                send = cors.with_cors_headers(send, origin)
+        if self._audit is not None:
+            self._record(request, route, response)
+        if self._origins:
+            send = _add_cors_headers(request, response, send)
         if response.stream is not None:
             # After the headers were sent, an error can only close the connection.
             return await response.stream(scope, receive, send)
@@ -140,6 +147,15 @@ class HttpApp:
         if self._hosts is not None:
             self._hosts.check(request)
         cors.check_origin(request, self._trusted)
+
+    def _record(self, request: HttpRequest, route: Route | None, response: Response | None) -> None:
+        """Add a mutating call to the audit log."""
+        if (
+            self._audit is not None
+            and route is not None
+            and request.scope["method"] not in audit.SAFE_METHODS
+        ):
+            self._audit.add(audit.entry_of(request, route, response, self._proxies))
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the handshake of a WebSocket."""
@@ -168,6 +184,16 @@ class HttpApp:
                 await websocket.EventSocket(request, send).run()
             finally:
                 close()
+
+
+def _add_cors_headers(request: HttpRequest, response: Response, send: Send) -> Send:
+    """Add the CORS headers to a response, if its page may read it. Return the `send` of the response."""
+    origin = cors.allowed_origin(request)
+    if origin is None:
+        return send
+    # A new list: responses may share theirs.
+    response.headers = [*response.headers, *cors.cors_headers(origin)]
+    return send if response.stream is None else cors.with_cors_headers(send, origin)
 
 
 def _unexpected(request: HttpRequest, error: Exception) -> Problem:

@@ -41,13 +41,13 @@ async def authenticate(request: HttpRequest, route: Route, authenticator: Authen
         if scope is not None:
             raise
         principal = NOBODY
+    request.principal = principal  # also of a call that is refused, for the audit log
     if scope is not None and scope not in principal.scopes:
         raise Forbidden(
             f"this needs the scope `{scope}`, and {principal.subject} has "
             f"{', '.join(sorted(principal.scopes)) or 'none'}",
             headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
         )
-    request.principal = principal
     request.tenant = principal.tenant
 
 

@@ -183,8 +183,8 @@ def _filter(request: HttpRequest) -> Filter | None:
         queue=request.one("queue"),
         label=_label(request.one("label")),
         code=request.one("code"),
-        created_after=_instant(request, "createdAfter"),
-        created_before=_instant(request, "createdBefore"),
+        created_after=read_instant_parameter(request, "createdAfter"),
+        created_before=read_instant_parameter(request, "createdBefore"),
     )
     limit = read_limit(request.one("limit"))
     after = None if cursor is None else Position(*read_cursor(cursor))
@@ -210,7 +210,7 @@ def _flag(request: HttpRequest, name: str) -> bool:
     return text == "true"
 
 
-def _instant(request: HttpRequest, name: str) -> float | None:
+def read_instant_parameter(request: HttpRequest, name: str) -> float | None:
     text = request.one(name)
     if text is None:
         return None

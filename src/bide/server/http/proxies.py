@@ -1,4 +1,5 @@
-"""The public address of a service behind a proxy: --root-path, and X-Forwarded-Prefix, -Proto and -Host.
+"""The public address of a service behind a proxy: --root-path, and X-Forwarded-Prefix, -Proto and -Host. The address of the
+caller: X-Forwarded-For.
 
 Only a trusted proxy may send these headers, because any other caller could place links to its own host in responses. A
 proxy may append its value to a value of the caller, so the last value counts.
@@ -80,6 +81,22 @@ class TrustedProxies:
             if split_host(text) is None:
                 raise _invalid("X-Forwarded-Host", text, "a host such as jobs.example.org")
             request.forwarded_host = text
+
+    def client_address(self, request: HttpRequest) -> str:
+        """The address of the caller: the last one in X-Forwarded-For that is no trusted proxy, because each proxy appends
+        the address that it sees. Empty if it is unknown.
+        """
+        client = request.scope.get("client")
+        address: str = client[0] if client else ""
+        if self.trusts(address):
+            for text in reversed((request.header(b"x-forwarded-for") or "").split(",")):
+                try:
+                    address = str(ipaddress.ip_address(text.strip()[:64]))
+                except ValueError:
+                    break
+                if not self.trusts(address):
+                    break
+        return address
 
 
 def _last(request: HttpRequest, name: bytes) -> str | None:

@@ -52,6 +52,7 @@ RecordTable = Literal[
     "identities",
     "api_keys",
     "api_key_uses",
+    "audit",
     "limits",
 ]
 RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
