@@ -63,6 +63,7 @@ class Tables:
         self.uploads: dict[str, Upload] = {}
         self.uses: set[tuple[str, str]] = set()  # upload, job
         self.paused: set[str] = set()
+        self.blocked: set[str] = set()  # jobs
         self.texts: dict[tuple[TextTable, str, str], str] = {
             ("identity", "-", ""): "memory",
             ("log", "-", "epoch"): "m1",
@@ -128,14 +129,25 @@ class MemoryTransaction(Transaction):
         self.flush_changes()
         found: dict[str, list[Job]] = {}
         for job in self.tables.jobs.values():
-            if job.queue == request.queue and job.kind in request.kinds and ready(job, self.now):
+            if (
+                job.queue == request.queue
+                and job.kind in request.kinds
+                and ready(job, self.now)
+                and job.id not in self.tables.blocked
+            ):
                 found.setdefault(job.tenant, []).append(job)
         ring = sorted(found, key=lambda tenant: (tenant <= slice_.after, tenant))
         return [
-            (job, *self.tables.inputs[job.id])
+            Due(job, *self.tables.inputs[job.id], self._running(job))
             for tenant in ring[: slice_.tenants]
             for job in sorted(found[tenant], key=start_order)[: slice_.limit(tenant)]
         ]
+
+    def _running(self, job: Job) -> int:
+        return sum(
+            other.held and other.concurrency_key == job.concurrency_key is not None
+            for other in self.tables.jobs.values()
+        )
 
     def wake(self) -> tuple[set[tuple[str, str]], float | None]:
         since, self.tables.woken = self.tables.woken, self.now
@@ -190,9 +202,15 @@ class MemoryTransaction(Transaction):
         tables.uses.difference_update(changes.removed_uses)
         tables.keys.update((row.key, (row.fingerprint, row.job_id, self.now)) for row in changes.keys)
         tables.jobs.update((after.id, after) for _, after in changes.changed)
+        tables.blocked.difference_update(a.id for b, a in changes.changed if a.due != b.due)
         for job_id, files in changes.files:
             tables.inputs[job_id] = (tables.inputs[job_id][0], files)
         tables.steps.update(((step.job_id, step.name), step.result) for step in changes.steps)
+        tables.blocked.update(changes.blocked)
+        for key, number in changes.unblocked:
+            waiting = [tables.jobs[i] for i in tables.jobs if i in tables.blocked]
+            of_key = sorted((job for job in waiting if job.concurrency_key == key), key=start_order)
+            tables.blocked.difference_update(job.id for job in of_key[:number])
         for queue, paused in changes.paused:
             (tables.paused.add if paused else tables.paused.discard)(queue)
         for one in changes.rollups:
@@ -229,7 +247,7 @@ class MemoryStore(TransactionalStore):
     async def connect(
         self, on_events: OnEvents, on_work: OnWork, on_reset: OnReset, on_log: OnLog
     ) -> None:
-        pass
+        self._tables.blocked.clear()  # the limits may be higher than before
 
     def transact(self, operations: Sequence[WriteOperation]) -> tuple[list[Any], list[Event]]:
         tables = Tables()  # readers see the changes when they are committed

@@ -57,7 +57,7 @@ def claims(folder: Path, rounds: int) -> list[Line]:
             here = folder / f"{name}-{number}"
             here.mkdir()
             here.chmod(0o755)
-            with _stores(name, here) as (one, many):
+            with two_stores(name, here) as (one, many):
                 for what, seconds in asyncio.run(_measure_claims(one, many)).items():
                     samples.add(what, seconds)
         for size in SIZES:
@@ -69,7 +69,7 @@ def claims(folder: Path, rounds: int) -> list[Line]:
 
 
 @contextmanager
-def _stores(name: str, folder: Path) -> Iterator[tuple[Store, Store]]:
+def two_stores(name: str, folder: Path) -> Iterator[tuple[Store, Store]]:
     if name == "SQLite":
         yield (
             SqliteStore(folder / "one.db", SystemClock()),

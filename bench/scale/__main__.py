@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 
 from bench.runner import Benchmark
-from bench.scale import drain, rows, status, trial
+from bench.scale import concurrency, drain, rows, status, trial
 
 PARTS = {
     "status": status.measure,
     "rows": rows.measure,
     "trial": trial.measure,
     "drain": drain.measure,
+    "concurrency": concurrency.measure,
 }
 
 benchmark = Benchmark("bench.scale", __doc__, rounds=3)

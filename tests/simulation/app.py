@@ -7,6 +7,7 @@ import asyncio
 from bide import App, Context, File
 
 app = App(queues={"leaves": 2})
+PAIR = 2  # jobs of the kind `pair` that run at once
 ran: list[tuple[str, str, int]] = []  # job, step, fence
 
 
@@ -86,6 +87,12 @@ async def slow(ctx: Context, number: int) -> int:
     return number
 
 
-KINDS = ("quick", "steps", "family", "relay", "maker", "lonely", "once", "slow")
+@app.job(concurrency=PAIR)
+async def pair(ctx: Context, number: int) -> int:
+    await _do(ctx, "pair", 1.0 if number % 3 else 4.0)
+    return number
+
+
+KINDS = ("quick", "steps", "family", "relay", "maker", "lonely", "once", "slow", "pair")
 for _kind in app.kinds.values():
     _kind.is_async = False  # they are coroutines, but the engine treats them as sync handlers

@@ -43,7 +43,7 @@ from bide.service.assembly import assemble
 from bide.service.data_folder import DataFolder
 from tests.integration.asgi import call
 from tests.integration.http.service import Reply
-from tests.simulation.app import KINDS, app, ran
+from tests.simulation.app import KINDS, PAIR, app, ran
 from tests.simulation.children import SimChild, SimPool
 from tests.simulation.faults import MODES, Faults
 from tests.simulation.loop import PROCESS, LoopClock, SimLoop
@@ -632,6 +632,7 @@ class World:
                 wrong.append(f"{job.kind} failed without a reason: {job.error}")
         wrong += self._judge_families(jobs)
         wrong += self._judge_events(jobs)
+        wrong += self._judge_concurrency()
         wrong += self._judge_steps(jobs)
         wrong += self._judge_uploads()
         wrong += self._judge_slots()
@@ -685,6 +686,19 @@ class World:
             if told != expected:
                 wrong.append(f"{job.kind} {job.id} has {told} terminal events per run, not {expected}")
         return wrong
+
+    def _judge_concurrency(self) -> list[str]:
+        """Whether more jobs of a kind ran at any time than its limit allows."""
+        running: set[str] = set()
+        rows = self.database.rows("SELECT job_id, job FROM events WHERE type = 'status' ORDER BY id")
+        for job_id, text in rows:
+            known = msgspec.json.decode(text)
+            if known["kind"] == "pair":
+                held = known["status"] == Status.PROCESSING and "worker" in known
+                (running.add if held else running.discard)(job_id)
+                if len(running) > PAIR:
+                    return [f"{len(running)} jobs of a kind with the limit {PAIR} ran at once"]
+        return []
 
     def _judge_steps(self, jobs: dict[str, Job]) -> list[str]:
         kept: dict[tuple[str, str], int] = {}

@@ -245,6 +245,16 @@ def takes_keywords(**rest: int) -> None: ...
         (transcode, {"queue": ""}, "queue ''"),
         (transcode, {"steps": {"a": -1}}, "weight"),
         (transcode, {"dedupe": "name"}, "dedupe='name' is unknown: use 'content' or 'content.name'"),
+        (transcode, {"concurrency": 0}, "concurrency=0 is less than 1"),
+        (transcode, {"concurrency_key": "input.height"}, "needs concurrency=N"),
+        (
+            transcode,
+            {"concurrency": 1, "concurrency_key": "input.x"},
+            "concurrency_key='input.x' begins",
+        ),
+        (transcode, {"unique": "height"}, "unique='height' is not a path"),
+        (transcode, {"unique_for": 5}, "unique_for=5 needs unique"),
+        (transcode, {"unique": "input", "unique_for": 86401}, "at most 86400 seconds"),
         (generator, {}, "not yield"),
         (takes_rest, {}, r"\*rest"),
         (takes_keywords, {}, r"\*\*rest"),
@@ -254,6 +264,20 @@ def takes_keywords(**rest: int) -> None: ...
 def test_a_mistake_in_a_registration_is_reported(fn: Any, options: dict[str, Any], told: str) -> None:
     with pytest.raises(SetupError, match=told):
         kind(fn, **options)
+
+
+def test_a_concurrency_key_is_of_the_kind_or_of_a_value_and_tenant() -> None:
+    assert kind(transcode).concurrency_key(b"{}", "-") is None
+    assert kind(transcode, concurrency=2).concurrency_key(b"{}", "acme") == "transcode"
+    limited = kind(transcode, concurrency=2, concurrency_key="input.height")
+    keys = {
+        limited.concurrency_key(raw, tenant)
+        for raw in (b"{}", b'{"height": 1}', b'{"height": "1"}', b'{"height": null}')
+        for tenant in ("-", "acme")
+    }
+    assert len(keys) == 8
+    long = limited.concurrency_key(b'{"height": "%s"}' % (b"x" * 1000), "-")
+    assert long is not None and len(long) < 300
 
 
 def test_the_check_reports_annotations_without_a_schema() -> None:

@@ -29,6 +29,7 @@ from bide.core.errors import (
     Unavailable,
     WrongContent,
 )
+from bide.core.jobs.input_paths import values_at
 from bide.core.jobs.record import FileInfo, Job
 from bide.core.wire.http import Dedupe, job_id
 from bide.server.admission import Admission
@@ -351,6 +352,9 @@ class Intake:
             parent=parent.id if parent else None,
             tenant=parent.tenant if parent else tenant,
         )
+        if kind.concurrency is not None:
+            limited = kind.concurrency_key(bytes(submission.input), job.tenant)
+            job = replace(job, concurrency_key=limited)
         files = await self._files(checked, job.tenant, parent, uploads or {})
         fingerprint = b"" if key is None else _fingerprint(submission, files)
         # A child belongs to its parent, so it is never the job of another submission.
@@ -363,9 +367,12 @@ class Intake:
             limits = self._limits.of_job(job.tenant, job.kind)
             if limits is not None and promised:
                 limits = forced(limits)
-            elif limits is not None and key is None and dedupe is None:
+            elif limits is not None and key is None and dedupe is None and not kind.unique:
                 self._limits.check(job.tenant, job.kind)
         new = NewJob(job, raw, files, key, fingerprint, content, search, limits=limits)
+        if kind.unique and parent is None:
+            unique = _unique(submission, files, kind.unique)
+            new = replace(new, unique=unique, unique_for=kind.unique_for)
         if limits is not None and uploads is not None and not promised:
             assert self._limits is not None
             await self._limits.make_room(new)
@@ -517,13 +524,27 @@ def _fingerprint(submission: Submission, files: Sequence[InputFile]) -> bytes:
 
 def _content(submission: Submission, files: Sequence[InputFile], *, names: bool) -> bytes:
     """A hash of kind, input and the content of all files. Priority, queue, times and labels do not count."""
+    return _hash(Submission(submission.kind, submission.input), _contents(files, names=names))
+
+
+def _contents(
+    files: Sequence[InputFile], *, names: bool = False
+) -> dict[tuple[str, ...], dict[str, str]]:
+    """The content of each file, by what an input says to refer to it."""
     known: dict[tuple[str, ...], dict[str, str]] = {}
     for owned in files:
         content = {"sha256": owned.file.sha256}
         if names:
             content["name"] = owned.file.name
         known[(owned.job, owned.file.name) if owned.upload is None else (owned.upload,)] = content
-    return _hash(Submission(submission.kind, submission.input), known)
+    return known
+
+
+def _unique(submission: Submission, files: Sequence[InputFile], paths: Sequence[str]) -> bytes:
+    """A hash of the values at these paths, with files by their content. A path without a value has none."""
+    document = _by_content(json.loads(bytes(submission.input)), _contents(files))
+    values = {path: list(values_at(document, path)) for path in paths}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).digest()
 
 
 def _hash(submission: Submission, known: Mapping[tuple[str, ...], dict[str, str]]) -> bytes:

@@ -5,7 +5,9 @@ Importing a module with handlers loads neither the server nor pydantic; schemas 
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 
 from bide.core.errors import InvalidInput, SetupError, UnknownKind
-from bide.core.jobs.input_paths import HIDDEN, masked, search_terms, secret_texts
+from bide.core.jobs.input_paths import HIDDEN, masked, search_terms, secret_texts, values_at
 from bide.core.jobs.retry import MOST_LOSSES, Policy
 from bide.core.wire.http import DEDUPE_MODES, Dedupe
 from bide.core.wire.query import MAX_PARTS
@@ -32,6 +34,8 @@ RESERVED = "bide."  # the kinds that begin with it are the service's own
 BULK = "bide.bulk"
 SERVICE_KINDS = frozenset({BULK})
 SERVICE_QUEUE = "bide"  # the queue of the service's own kinds
+MAX_KEY = 200  # characters of the values in a concurrency key; longer ones are hashed
+MOST_UNIQUE = 86400.0  # seconds; keys are kept for as long after the end of their job
 _INPUT_PATH = re.compile(rf"input(\.[^.\s\":\\]+){{1,{MAX_PARTS}}}")
 _HIDDEN_INPUT = b'"%s"' % HIDDEN.encode()
 TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/(\*|[\w.+-]{1,100})", re.ASCII)
@@ -165,6 +169,11 @@ class Options(TypedDict, total=False):
     require_key: bool  # False; True: reject submissions without an Idempotency-Key
     # None; "content": the same files and input are the same job; "content+name": the names of the files count, too
     dedupe: Dedupe | None
+    concurrency: int | None  # None; how many of its jobs run at once, over all workers
+    concurrency_key: str | None  # None; a path into the input: the limit is for each value and tenant
+    # None; "input", or paths into the input: a submission with the values of a job that waits or runs returns that job
+    unique: str | Sequence[str] | None
+    unique_for: float  # 0.0; seconds after the creation of a job for which its values stay unique, unless it fails
     remove_input: bool  # False; True: remove the uploads of the input when the job is DONE
     search: Sequence[str]  # (); paths into the input, such as "input.video.id", by which lists find jobs
     secret: Sequence[str]  # (); paths into the input whose values the service never shows
@@ -182,6 +191,11 @@ class Kind:
         self.steps = dict(options.get("steps", {}))
         self.require_key = options.get("require_key", False)
         self.dedupe = options.get("dedupe")
+        self.concurrency = options.get("concurrency")
+        self.concurrency_path = options.get("concurrency_key")
+        unique = options.get("unique") or ()
+        self.unique = (unique,) if isinstance(unique, str) else tuple(unique)
+        self.unique_for = options.get("unique_for", 0.0)
         self.search = tuple(options.get("search", ()))
         self.secret = tuple(options.get("secret", ()))
         self.policy = Policy(
@@ -224,6 +238,7 @@ class Kind:
             modes = " or ".join(map(repr, DEDUPE_MODES))
             raise SetupError(f"kind {self.name}: dedupe={self.dedupe!r} is unknown: use {modes}")
         self._check_paths()
+        self._check_sharing()
         if any(weight < 0 for weight in self.steps.values()):
             raise SetupError(f"kind {self.name}: a step's weight is less than 0")
         if inspect.isasyncgenfunction(self.fn) or inspect.isgeneratorfunction(self.fn):
@@ -234,9 +249,26 @@ class Kind:
                     f"kind {self.name}: parameter {p} cannot be part of a schema; use named parameters"
                 )
 
+    def _check_sharing(self) -> None:
+        if self.concurrency is not None and self.concurrency < 1:
+            raise SetupError(f"kind {self.name}: concurrency={self.concurrency} is less than 1")
+        if self.concurrency is None and self.concurrency_path is not None:
+            raise SetupError(f"kind {self.name}: concurrency_key needs concurrency=N")
+        if not 0 <= self.unique_for <= MOST_UNIQUE or (self.unique_for and not self.unique):
+            raise SetupError(
+                f"kind {self.name}: unique_for={self.unique_for!r} needs unique=…, and is at most {MOST_UNIQUE:.0f} seconds"
+            )
+
     def _check_paths(self) -> None:
         names = list(self._signature.parameters)[self.takes_context :]
-        for option, paths in (("search", self.search), ("secret", self.secret)):
+        unique = [path for path in self.unique if path != "input"]
+        keys = [self.concurrency_path] if self.concurrency_path is not None else []
+        for option, paths in (
+            ("search", self.search),
+            ("secret", self.secret),
+            ("unique", unique),
+            ("concurrency_key", keys),
+        ):
             for path in paths:
                 if not _INPUT_PATH.fullmatch(path):
                     raise SetupError(
@@ -312,6 +344,18 @@ class Kind:
         schema = self.model.model_json_schema(by_alias=True)
         schema["title"] = self.name
         return schema
+
+    def concurrency_key(self, raw: bytes, tenant: str) -> str | None:
+        """The key under which a job with this input counts; None if the kind has no limit."""
+        if self.concurrency is None:
+            return None
+        if self.concurrency_path is None:
+            return self.name
+        values = list(values_at(json.loads(raw), self.concurrency_path))
+        text = json.dumps(values, sort_keys=True)
+        if len(text) > MAX_KEY:
+            text = hashlib.sha256(text.encode()).hexdigest()
+        return f"{self.name} {tenant} {text}"
 
     def search_terms(self, raw: bytes) -> tuple[tuple[str, str], ...]:
         """(path, value) of the input, by which lists find the job."""

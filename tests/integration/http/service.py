@@ -102,6 +102,9 @@ def kinds() -> Registry:
     @registry.job()
     def thumbnail(video: File) -> None: ...
 
+    @registry.job(unique=["input.video", "input.source"], unique_for=60)
+    def preview(video: str = "", size: int = 200, source: File | None = None) -> None: ...
+
     return registry
 
 

@@ -159,6 +159,44 @@ async def test_a_job_deleted_during_the_wait_was_still_accepted(service: Service
     assert (await call).status == 202
 
 
+# --- unique values
+
+
+async def test_unique_values_give_the_job_that_waits_or_runs(service: Service) -> None:
+    def body(video: str, size: int = 1) -> dict[str, Any]:
+        return {"kind": "preview", "input": {"video": video, "size": size}}
+
+    first = (await service.call("POST", "/jobs", json=body("a"))).json()
+    again = await service.call("POST", "/jobs", json=body("a", 2))
+    assert again.json() == {**first, "replayed": True}
+    assert (again.status, again.headers["idempotency-replayed"]) == (202, "true")
+    batch = {"jobs": [body("a"), body("b"), body("b", 3)]}
+    jobs = (await service.call("POST", "/jobs/batch", json=batch)).json()["jobs"]
+    assert [job["replayed"] for job in jobs] == [True, False, True]
+    assert jobs[0]["jobId"] == first["jobId"] and jobs[1]["jobId"] == jobs[2]["jobId"]
+    await service.finish(await service.claim("preview"))
+    ended = await service.call("POST", "/jobs", json=body("a"))
+    assert (ended.status, ended.json()["jobId"], ended.json()["status"]) == (200, first["jobId"], "DONE")
+    service.clock.advance(60)
+    later = await service.call("POST", "/jobs", json=body("a"))
+    assert (later.status, later.json()["replayed"]) == (202, False)
+    assert "idempotency-replayed" not in later.headers
+
+
+async def test_files_are_unique_by_their_content(service: Service) -> None:
+    ids = []
+    for content in (b"one", b"one", b"two"):
+        form = (
+            b'--x\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"kind": "preview"}\r\n'
+            b'--x\r\nContent-Disposition: form-data; name="source"; filename="a"\r\n\r\n%s\r\n--x--\r\n'
+        ) % content
+        head = {"content-type": "multipart/form-data; boundary=x"}
+        reply = await service.call("POST", "/jobs", body=form, headers=head)
+        assert reply.status == 202, reply.body
+        ids.append(reply.json()["jobId"])
+    assert ids[0] == ids[1] != ids[2]
+
+
 # --- Idempotency-Key
 
 

@@ -24,7 +24,7 @@ def search_terms(document: Any, paths: Sequence[str]) -> tuple[tuple[str, str], 
     """(path, value) for every text, number, boolean or null at these paths, at most MAX_VALUES per path."""
     found: dict[tuple[str, str], None] = {}
     for path in paths:
-        values = list(dict.fromkeys(filter(None, map(_text, _values(document, parts_of(path))))))
+        values = list(dict.fromkeys(filter(None, map(_text, values_at(document, path)))))
         found.update(((path, value), None) for value in values[:MAX_VALUES])
     return tuple(found)
 
@@ -41,11 +41,16 @@ def secret_texts(document: Any, paths: Sequence[str]) -> tuple[str, ...]:
     found = {
         text
         for path in paths
-        for value in _values(document, parts_of(path))
+        for value in values_at(document, path)
         for text in _leaves(value)
         if len(text) >= 4  # a shorter one would be replaced inside of ordinary words
     }
     return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def values_at(document: Any, path: str) -> Iterator[Any]:
+    """The values at a path, in the order of the document. The path `input` is the whole input."""
+    return _values(document, parts_of(path)) if path != "input" else iter((document,))
 
 
 def _values(document: Any, parts: Parts) -> Iterator[Any]:

@@ -126,6 +126,8 @@ class Job(msgspec.Struct, frozen=True):
     # When the running attempt was found to be much longer than others of the kind.
     overdue_at: float | None = None
     webhook: str | None = None  # the events that its own webhook receives, separated by commas
+    # Jobs with the same one share the limit of their kind on concurrent jobs; None: it has no limit.
+    concurrency_key: str | None = None
 
     @property
     def parked(self) -> bool:

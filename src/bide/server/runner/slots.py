@@ -88,6 +88,9 @@ class Slots:
             queue for queue, kinds in registry.queues.items() if all(kind.is_async for kind in kinds)
         }
         self._kinds = registry.kinds
+        self._concurrency = {
+            k.name: k.concurrency for k in registry.kinds.values() if k.concurrency is not None
+        }
         self._names = {
             mode: tuple(k.name for k in registry.kinds.values() if k.is_async is mode)
             for mode in (False, True)
@@ -180,7 +183,7 @@ class Slots:
             kinds = tuple(k for k in self._names[is_async] if (queue, k) in self._hints)
             limit = min(self.available(is_async, queue), free)
             if kinds and limit > 0:
-                requests.append(ClaimRequest(queue, kinds, limit))
+                requests.append(ClaimRequest(queue, kinds, limit, concurrency=self._limited(kinds)))
         if not requests:
             return None
         self._turn += 1
@@ -191,6 +194,10 @@ class Slots:
         planned = PlannedClaim(requests, limit, is_async, False, hints)
         self._reserve(planned, 1)
         return planned
+
+    def _limited(self, kinds: Sequence[str]) -> Mapping[str, int]:
+        """The limits on concurrent jobs of all kinds, if one of these has one."""
+        return self._concurrency if not self._concurrency.keys().isdisjoint(kinds) else {}
 
     def _reserve(self, planned: PlannedClaim, sign: int) -> None:
         self._requested[planned.is_async] += sign * planned.limit
@@ -222,7 +229,7 @@ class Slots:
             short = frozenset(k for k in kinds if self.durations.depth(self._kinds[k]) > 1)
             more = limit - self._prefetching[queue]
             if short and more > 0:
-                requests.append(ClaimRequest(queue, kinds, more, 0, short))
+                requests.append(ClaimRequest(queue, kinds, more, 0, short, self._limited(kinds)))
         if not requests or self._other_queue_waits({request.queue for request in requests}):
             return None
         planned = PlannedClaim(requests, sum(r.limit for r in requests), False, True, {})
@@ -288,6 +295,8 @@ class Slots:
     def remove(self, attempt: Attempt, now: float) -> Attempt | None:
         """Free the slot of an attempt that has ended. Return the prefetched attempt that its child runs now."""
         child, queue = attempt.child, attempt.job.queue
+        if attempt.kind.concurrency is not None:  # a job that waits for this one may start now
+            self.hint(queue, attempt.kind.name)
         if attempt.started is not None:
             child.jobs_done += 1
             took = now - attempt.started if attempt.duration is None else attempt.duration

@@ -7,7 +7,8 @@ Rules that `bide.testing.store` checks for every store:
 1. A write is on disk before its future resolves.
 2. A job, its idempotency key and its first event are written together or not at all. A key outlives its job, so that it
    never creates a second job before it expires. The key of a content-deduplicated submission is removed with its job, and
-   passes to the next submission of that content if its job failed or was cancelled.
+   passes to the next submission of that content if its job failed or was cancelled. So does the key of unique values if its
+   job has ended, unless it has a result and was created less than `unique_for` seconds ago.
 3. Every change goes through `core.jobs.state_machine.advance` on the stored row, in one transaction with its event and its
    effects on other jobs.
 4. Event ids are unique and in commit order, across restarts too. If that cannot be guaranteed, for example because a
@@ -123,20 +124,29 @@ class NewJob(msgspec.Struct, frozen=True):
     ] = ()  # path into the input and value, by which lists find the job
     records: tuple[NewRecord, ...] = ()  # that are stored with the job, if it is created
     limits: JobLimits | None = None  # None: no limit applies
+    # The hash of the values that are unique in its kind, and for how many seconds after the creation of a job they are.
+    unique: bytes = b""
+    unique_for: float = 0.0
 
     @property
     def content_key(self) -> str | None:
         return BY_CONTENT + self.content.hex() if self.content else None
 
     @property
+    def unique_key(self) -> str | None:
+        return f"{BY_CONTENT}unique {self.unique.hex()}" if self.unique else None
+
+    @property
     def keys(self) -> list[tuple[str, str, str]]:
         """The keys by which a later submission finds the job: tenant, kind and key."""
-        named = (self.key, self.content_key)
+        named = (self.key, self.content_key, self.unique_key)
         return [(self.job.tenant, self.job.kind, key) for key in named if key is not None]
 
 
 class Inserted(msgspec.Struct, frozen=True):
-    """The stored job: the new one, or the first one if its idempotency key or its content was submitted before."""
+    """The stored job: the new one, or the first one if its idempotency key, its content or its unique values were submitted
+    before.
+    """
 
     job: Job
     created: bool
@@ -179,7 +189,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     """A worker's request for up to `limit` jobs of these kinds from this queue.
 
     The first `begin` jobs start immediately; the others are prefetched. With `only`, the claim ends before the first job
-    of another kind, so that no job overtakes another in its queue.
+    of another kind, so that no job overtakes another in its queue. `concurrency` has the most jobs of one concurrency key
+    that workers may hold, by kind, also of kinds that the worker claims at other times. A job beyond that is left out and
+    does not block the jobs behind it.
     """
 
     queue: str
@@ -187,6 +199,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     limit: int
     begin: int = 1 << 30
     only: frozenset[str] | None = None
+    concurrency: Mapping[str, int] = {}
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ Every write to an existing job goes through `core.jobs.state_machine.advance`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -66,7 +67,7 @@ def insert(tx: Transaction, new: NewJob) -> Insertion:
     if stored is not None:
         return Inserted(stored, created=True)
     keys: list[KeyChange] = []
-    if new.key is not None or new.content:
+    if new.key is not None or new.content or new.unique:
         found = _find_earlier(tx, new, keys)
         if found is not None:
             return found
@@ -108,20 +109,32 @@ def _find_earlier(tx: Transaction, new: NewJob, keys: list[KeyChange]) -> Insert
             earlier = tx.job(first)
             return KeyGone(first) if earlier is None else Inserted(earlier, created=False)
     same: Job | None = None
-    if new.content_key is not None:
-        key = (new.job.tenant, new.job.kind, new.content_key)
-        used = tx.key(key)
-        same = None if used is None else tx.job(used[1])
-        if same is None or _has_failed(same):
-            keys.append((key, new.content, None if used is None else used[1]))
-            same = None
+    kept: list[KeyChange] = []
+    for name, hashed in ((new.content_key, new.content), (new.unique_key, new.unique)):
+        if name is not None and same is None:
+            key = (new.job.tenant, new.job.kind, name)
+            used = tx.key(key)
+            earlier = None if used is None else tx.job(used[1])
+            kept.append((key, hashed, None if used is None else used[1]))
+            if earlier is not None:
+                by_content = name == new.content_key
+                stands = not _has_failed(earlier) if by_content else _is_unique(earlier, new, tx.now)
+                same = earlier if stands else None
     if same is None:
+        keys += kept
         if new.key is not None:
             keys.append((own, new.fingerprint, None))
         return None
     if new.key is not None:
         tx.keep_key(own, new.fingerprint, same.id)
     return Inserted(same, created=False)
+
+
+def _is_unique(job: Job, new: NewJob, now: float) -> bool:
+    """Whether no job with the same unique values may be created beside this one."""
+    if not job.status.terminal:
+        return True
+    return job.status not in FAILED and now < job.created_at + new.unique_for
 
 
 def _has_failed(job: Job) -> bool:
@@ -292,7 +305,7 @@ def spawn(tx: Transaction, change: Spawned, new: NewJob) -> Job | Refused | Miss
 
 
 def claim(tx: Transaction, due: Due, owner: str, lease: float, *, reserve: bool) -> Claim:
-    before, input_, files = due
+    before, input_, files, _ = due
     change = (Reserved if reserve and not before.parked else Claimed)(
         job_id=before.id, owner=owner, lease_until=tx.now + lease, lease_seconds=lease
     )
@@ -345,11 +358,102 @@ def claims(
         room = min(request.limit, limit - len(found))
         if room <= 0 or request.queue in paused:
             continue
+        if request.concurrency:
+            found += _claim_limited(tx, owner, request, room, lease, turns)
+            continue
         for i, due in enumerate(_in_turn(tx, request, room, turns)):
-            if request.only is not None and due[0].kind not in request.only:
+            if request.only is not None and due.job.kind not in request.only:
                 break
             found.append(claim(tx, due, owner, lease, reserve=i >= request.begin))
     return found
+
+
+def _claim_limited(
+    tx: Transaction, owner: str, request: ClaimRequest, room: int, lease: float, turns: FairTurns
+) -> list[Claim]:
+    """Claim jobs of kinds with a limit on concurrent jobs. A job whose key is full is blocked: it leaves the index of claims
+    until a job with its key is released, so no later claim reads it again.
+    """
+    found: list[Claim] = []
+    while request.kinds and len(found) < room:
+        limited = _Limited(tx, request, room - len(found))
+        picked = limited.pick(turns)
+        for due in picked:
+            if request.only is not None and due.job.kind not in request.only:
+                return found
+            found.append(claim(tx, due, owner, lease, reserve=len(found) >= request.begin))
+        limited.block_full(picked)
+        if limited.full_kinds:
+            kinds = tuple(kind for kind in request.kinds if kind not in limited.full_kinds)
+            request = replace(request, kinds=kinds)
+        elif not picked and not limited.blocked:
+            break
+    return found
+
+
+class _Limited:
+    """One round of a claim of kinds with a limit on concurrent jobs."""
+
+    def __init__(self, tx: Transaction, request: ClaimRequest, room: int) -> None:
+        self._tx = tx
+        self._request = request
+        self._room = room
+        self._running: dict[str, int] = {}  # by key: held jobs, with those that this round claims
+        self._blockable: list[Due] = []  # jobs that do not fit beside those that are before them
+        self.full_kinds: set[str] = set()  # their limit is for the whole kind, and is reached
+        self.blocked = 0
+
+    def pick(self, turns: FairTurns) -> list[Due]:
+        request, room = self._request, self._room
+        tx = self._tx
+        tx.fresh(request)  # writes the new jobs
+        turn = turns.get(request.queue, request.kinds)
+        slice_ = turn.slice(room, turns.weights)
+        while True:
+            dues = tx.candidates(request, slice_)
+            tenants, room = self._admitted(dues)
+            if self.full_kinds:
+                return []
+            if len(tenants) >= slice_.tenants:  # there may be other tenants, so each gets one turn
+                room = min(room, len(tenants))
+            picked = pick(tenants, turn, slice_, room, frozenset())
+            if picked is not None:
+                turns.put(request.queue, request.kinds, picked[1])
+                return picked[0]
+            slice_ = wider(slice_, len(tenants), room)
+
+    def _admitted(self, dues: Sequence[Due]) -> tuple[dict[str, list[Due]], int]:
+        """The jobs that may start, by tenant, and how many of them at most."""
+        room = self._room
+        tenants: dict[str, list[Due]] = {}
+        used: Counter[str] = Counter()
+        self._blockable = []
+        for due in dues:
+            key, limit = due.job.concurrency_key, self._request.concurrency.get(due.job.kind)
+            if key is not None and limit is not None:
+                self._running[key] = due.running
+                if key == due.job.kind:
+                    # All tenants share it, so how many of its jobs start depends on whose turn it is.
+                    room = min(room, max(0, limit - due.running))
+                    if due.running >= limit:
+                        self.full_kinds.add(key)
+                elif due.running + used[key] >= limit:
+                    self._blockable.append(due)
+                    continue
+                used[key] += 1
+            tenants.setdefault(due.job.tenant, []).append(due)
+        return tenants, room
+
+    def block_full(self, claimed: Sequence[Due]) -> None:
+        """Block the jobs whose keys are full now."""
+        for due in claimed:
+            if due.job.concurrency_key in self._running:
+                self._running[due.job.concurrency_key] += 1
+        for due in self._blockable:
+            key = due.job.concurrency_key
+            if key is not None and self._running[key] >= self._request.concurrency[due.job.kind]:
+                self._tx.block(due.job)
+                self.blocked += 1
 
 
 def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns) -> list[Due]:
@@ -360,7 +464,7 @@ def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns
     while True:
         by_tenant: dict[str, list[Due]] = {}
         for due in tx.candidates(request, slice_):
-            by_tenant.setdefault(due[0].tenant, []).append(due)
+            by_tenant.setdefault(due.job.tenant, []).append(due)
         cut = {tenant for tenant, jobs in by_tenant.items() if len(jobs) >= slice_.limit(tenant)}
         if fresh:
             _add_fresh(by_tenant, fresh, cut)
@@ -376,13 +480,13 @@ def _add_fresh(by_tenant: dict[str, list[Due]], fresh: Sequence[Due], cut: Abstr
     one that was read.
     """
     for due in fresh:
-        jobs = by_tenant.setdefault(due[0].tenant, [])
-        if due[0].tenant not in cut or start_order(due[0]) < start_order(jobs[-1][0]):
+        jobs = by_tenant.setdefault(due.job.tenant, [])
+        if due.job.tenant not in cut or start_order(due.job) < start_order(jobs[-1].job):
             jobs.append(due)
     for tenant in {
-        due[0].tenant for due in fresh
+        due.job.tenant for due in fresh
     }:  # the sort is stable, and the new jobs were stored last
-        by_tenant[tenant].sort(key=lambda due: start_order(due[0]))
+        by_tenant[tenant].sort(key=lambda due: start_order(due.job))
 
 
 def renew(

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +22,16 @@ from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, Recor
 from bide.server.store.rollups import RollupCounter, RollupRow
 from bide.server.upload_record import Upload
 
-Due = tuple[Job, bytes, tuple[InputFile, ...]]  # a claimable job, its input and its files
+
+class Due(NamedTuple):
+    """A claimable job, its input and its files, and how many jobs with its concurrency key workers hold."""
+
+    job: Job
+    input: bytes
+    files: tuple[InputFile, ...]
+    running: int = 0
+
+
 Key = tuple[str, str, str]  # tenant, kind, idempotency key
 RecordKey = tuple[str, RecordTable, str]  # tenant, table, name
 TextTable = Literal["identity", "durations", "workers", "log", "tombstones"] | RecordTable
@@ -105,6 +115,10 @@ class RowChanges(msgspec.Struct, frozen=True):
     # Files of inputs that arrived after their job.
     files: Sequence[tuple[str, tuple[InputFile, ...]]] = ()
     steps: Sequence[StepRow] = ()
+    # Ids of jobs that become not claimable, because workers hold as many jobs with their concurrency key as are allowed.
+    blocked: Sequence[str] = ()
+    # Concurrency keys, and how many of their blocked jobs become claimable, by `start_order`.
+    unblocked: Sequence[tuple[str, int]] = ()
     paused: Sequence[tuple[str, bool]] = ()  # queues that are paused or resumed
     texts: Sequence[TextRow] = ()
     rollups: Sequence[RollupRow] = ()  # add them to the counts of their minutes
@@ -157,7 +171,18 @@ class Transaction(ABC):
     """
 
     __slots__ = (
-        *("_changed_files", "_check", "_gone", "_jobs", "_keys", "_new", "_pauses", "_removed"),
+        *(
+            "_blocked",
+            "_changed_files",
+            "_check",
+            "_freed",
+            "_gone",
+            "_jobs",
+            "_keys",
+            "_new",
+            "_pauses",
+            "_removed",
+        ),
         *("_steps", "_stored", "_texts", "_touched", "_unwritten_keys", "_unwritten_pauses"),
         *("_removed_events", "_removed_uses", "_uploads", "_uses", "events", "now", "rollups"),
     )
@@ -187,6 +212,8 @@ class Transaction(ABC):
         self._changed_files: dict[str, tuple[InputFile, ...]] = {}
         self._unwritten_pauses: dict[str, bool] = {}
         self._texts: dict[tuple[TextTable, str, str], str | None] = {}  # by table, tenant and name
+        self._blocked: list[str] = []
+        self._freed: Counter[str] = Counter()  # by concurrency key
         self._check = False
 
     # --- implemented by each backend
@@ -228,7 +255,8 @@ class Transaction(ABC):
         """The claimable jobs of the request's queue and kinds that `Slice` describes, those of each tenant by `start_order`,
         then in the order in which they were stored. A job is claimable if it was due when it was written, or since `wake`.
         Names of tenants are compared by their characters, as Python does. If the slice has `alone` and no other tenant
-        has claimable jobs, return those of `after` without looking for more tenants.
+        has claimable jobs, return those of `after` without looking for more tenants. If the request has `concurrency`,
+        `Due.running` is exact until this transaction ends: no other transaction claims jobs with these keys.
 
         Call `flush_changes` before reading, or leave out the jobs that this transaction has changed or removed. Lock the
         jobs; skip the jobs that another transaction has locked. The caller handles paused queues and `only`.
@@ -298,13 +326,15 @@ class Transaction(ABC):
 
     def flush_changes(self) -> None:
         """Write the changed and removed jobs only."""
-        if self._stored or self._removed or self._changed_files:
+        if self._stored or self._removed or self._changed_files or self._blocked or self._freed:
             self.write(
                 RowChanges(
                     removed=self._take_removed(),
                     removed_events=self._take_removed_events(),
                     changed=self._take_changed(),
                     files=self._take_files(),
+                    blocked=self._take_blocked(),
+                    unblocked=self._take_freed(),
                 )
             )
 
@@ -323,6 +353,8 @@ class Transaction(ABC):
             changed=self._take_changed() if self._stored else (),
             files=self._take_files() if self._changed_files else (),
             steps=list(self._steps.values()) if self._steps else (),
+            blocked=self._take_blocked() if self._blocked else (),
+            unblocked=self._take_freed() if self._freed else (),
             paused=list(self._unwritten_pauses.items()) if self._unwritten_pauses else (),
             texts=[
                 TextRow(table, name, text, tenant) for (table, tenant, name), text in self._texts.items()
@@ -367,6 +399,15 @@ class Transaction(ABC):
         self._changed_files.clear()
         return files
 
+    def _take_blocked(self) -> Sequence[str]:
+        blocked, self._blocked = self._blocked, []
+        return blocked
+
+    def _take_freed(self) -> Sequence[tuple[str, int]]:
+        freed = sorted(self._freed.items())
+        self._freed.clear()
+        return freed
+
     def _take_uploads(self) -> tuple[Sequence[Upload], Sequence[tuple[str, str]]]:
         touched = sorted(self._touched)
         self._touched.clear()
@@ -393,6 +434,12 @@ class Transaction(ABC):
         if after.id not in self._new:
             self._stored.setdefault(after.id, before)
         self._jobs[after.id] = after
+        if after.concurrency_key is not None and before.held and not after.held:
+            self._freed[after.concurrency_key] += 1
+
+    def block(self, job: Job) -> None:
+        """Make a claimable job wait until a job with the same concurrency key ends."""
+        self._blocked.append(job.id)
 
     def remove(self, job: Job, *, keep_events: bool = False) -> None:
         """Remove a job. With `keep_events`, its events stay until `remove_events`, and the table `removals` has the time of
@@ -439,14 +486,14 @@ class Transaction(ABC):
         """The new jobs that match a request. Up to FEW new jobs stay out of the table until the end, so that a job that is
         claimed immediately is written only once, as a running job. More of them are written to the table first.
         """
-        if len(self._new) > self.FEW:
+        if len(self._new) > self.FEW or (request.concurrency and self._new):
             self.flush_new()
         found = []
         for job_id, new in self._new.items():
             job = self._jobs[job_id]
             assert job is not None
             if job.queue == request.queue and job.kind in request.kinds and ready(job, self.now):
-                found.append((job, new.input, new.files))
+                found.append(Due(job, new.input, new.files))
         return found
 
     def keep_files(self, job_id: str, files: tuple[InputFile, ...]) -> None:

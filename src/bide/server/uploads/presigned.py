@@ -124,7 +124,7 @@ class PresignedUploads:
         if job is None:
             return await self._lifecycle.add(upload), None
         new = await self._jobs.check(upload, job.submission)
-        if new.content:
+        if new.content or new.unique:
             # The content identifies the job, so the job cannot exist before the file is complete.
             return await self._lifecycle.add(upload), None
         new = _waiting(new, upload)

@@ -132,6 +132,13 @@ def narrow(ctx: Context, name: str, log: str) -> None:
     note(log, f"end {name}")
 
 
+@app.job(concurrency=1, concurrency_key="input.customer")
+def one_per_customer(ctx: Context, customer: str, log: str) -> None:
+    note(log, f"begin {customer}")
+    time.sleep(0.02)
+    note(log, f"end {customer}")
+
+
 @app.job()
 def logs(ctx: Context) -> None:
     ctx.log("hello", page=3)

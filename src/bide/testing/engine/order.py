@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
+
 from bide.core.clock import render_instant
 from bide.core.jobs.record import Status
+from bide.server.intake import Submission
 from bide.testing.engine.ends import begun
 from bide.testing.engine.harness import EngineHarness, result
 
@@ -29,6 +33,34 @@ class OrderTests:
         assert log.read_text().split("\n")[:-1] == [
             f"{what} {name}" for name in "bac" for what in ("begin", "end")
         ]
+
+    async def test_tenants_take_turns(self, harness: EngineHarness, log: Path) -> None:
+        await harness.store.pause("narrow", True)
+        ids = []
+        for tenant in "aaaab":
+            given = {"name": tenant, "log": str(log)}
+            submission = Submission(kind="narrow", input=msgspec.Raw(msgspec.json.encode(given)))
+            new = await harness.service.intake.prepare(submission, trace_id="t")
+            await harness.store.insert([replace(new, job=replace(new.job, tenant=tenant))])
+            ids.append(new.job.id)
+        await harness.store.pause("narrow", False)
+        harness.service.engine.hint("narrow", "narrow")
+        for i in ids:
+            await harness.ended(i)
+        begun_by = [line[-1] for line in log.read_text().splitlines() if line.startswith("begin")]
+        assert begun_by in (list("abaaa"), list("baaaa"))
+
+    async def test_at_most_so_many_jobs_of_a_key_run_at_once(
+        self, harness: EngineHarness, log: Path
+    ) -> None:
+        ids = [
+            await harness.submit("one_per_customer", {"customer": customer, "log": str(log)})
+            for customer in ("x", "x", "x", "y", "x")
+        ]
+        for i in ids:
+            await harness.ended(i)
+        of_x = [line for line in log.read_text().splitlines() if line.endswith("x")]
+        assert of_x == ["begin x", "end x"] * 4
 
     async def test_a_job_waits_for_its_time(self, harness: EngineHarness) -> None:
         at = harness.store.now() + 0.4

@@ -24,6 +24,7 @@ _PARTS = (
     "bulk",
     "changes",
     "claims",
+    "concurrency",
     "events",
     "fairness",
     "inserts",
@@ -34,6 +35,7 @@ _PARTS = (
     "search",
     "statistics",
     "time",
+    "uniqueness",
     "uploads",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -44,6 +46,7 @@ from bide.testing.clock import ManualClock  # noqa: E402
 from bide.testing.store.bulk import Bulk  # noqa: E402
 from bide.testing.store.changes import Changes  # noqa: E402
 from bide.testing.store.claims import Claims  # noqa: E402
+from bide.testing.store.concurrency import Concurrency  # noqa: E402
 from bide.testing.store.events import Events  # noqa: E402
 from bide.testing.store.fairness import Fairness  # noqa: E402
 from bide.testing.store.harness import StoreHarness  # noqa: E402
@@ -55,6 +58,7 @@ from bide.testing.store.removal import Removal  # noqa: E402
 from bide.testing.store.search import Search  # noqa: E402
 from bide.testing.store.statistics import StoredStatistics  # noqa: E402
 from bide.testing.store.time import Time  # noqa: E402
+from bide.testing.store.uniqueness import Uniqueness  # noqa: E402
 from bide.testing.store.uploads import Uploads  # noqa: E402
 
 __all__ = ["StoreHarness", "StoreSuite"]
@@ -63,8 +67,10 @@ __all__ = ["StoreHarness", "StoreSuite"]
 @pytest.mark.asyncio
 class StoreSuite(
     Inserts,
+    Uniqueness,
     Claims,
     Fairness,
+    Concurrency,
     Changes,
     Relatives,
     Time,

@@ -67,6 +67,8 @@ class StoreHarness:
         content: bytes = b"",
         input: bytes = b"{}",
         search: tuple[tuple[str, str], ...] = (),
+        unique: bytes = b"",
+        unique_for: float = 0.0,
         **fields: Any,
     ) -> NewJob:
         """Return a job that is due now, unless `fields` say otherwise; a later one has a greater id."""
@@ -80,7 +82,17 @@ class StoreHarness:
             "run_at": None,
             "due": fields.get("run_at") or now,
         }
-        return NewJob(Job(**{**known, **fields}), input, (), key, fingerprint, content, search)
+        job = Job(**{**known, **fields})
+        return NewJob(
+            job,
+            input,
+            key=key,
+            fingerprint=fingerprint,
+            content=content,
+            search=search,
+            unique=unique,
+            unique_for=unique_for,
+        )
 
     async def put(self, **fields: Any) -> Job:
         """Store one new job."""

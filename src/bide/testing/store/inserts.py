@@ -62,6 +62,7 @@ def full_job(id: str, now: float) -> Job:
         trace_id="t",
         overdue_at=now + 10,
         webhook="terminal",
+        concurrency_key="work - 1",
     )
 
 

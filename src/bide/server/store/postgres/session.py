@@ -39,6 +39,11 @@ _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backe
 _OWN = (
     "SELECT id, owner, fence FROM jobs WHERE lease_until > 0 AND owner = ANY(%s) AND finished_at IS NULL"
 )
+# At a start, because the limits may be higher than before. Claims block the jobs again that are beyond them.
+_UNBLOCK = (
+    "UPDATE jobs SET ready = true, blocked = NULL WHERE id IN "
+    "(SELECT id FROM jobs WHERE blocked FOR NO KEY UPDATE SKIP LOCKED)"
+)
 _LAST = "SELECT last_value - (NOT is_called)::int FROM event_numbers"
 _LOST_EVENTS = f"SELECT {EVENT_COLUMNS} FROM events WHERE id > %s AND origin = %s ORDER BY id"
 
@@ -66,6 +71,7 @@ class PostgresSession:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = connection
         # Whether the response to a commit was lost since the last successful one.
         self._uncertain = False
+        connection.execute(_UNBLOCK)
         row = connection.execute(_LAST).fetchone()
         self._last_event: int = row[0] if row else 0  # own events up to this number were delivered
 

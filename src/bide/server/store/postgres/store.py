@@ -74,8 +74,10 @@ _SIZES = (
 )
 # Each count reads a partial index, which has no finished jobs.
 _COUNTS = (
-    "SELECT queue, count(*), 0, 0, min(due) FROM jobs WHERE ready GROUP BY queue UNION ALL "
-    "SELECT queue, 0, count(*), 0, NULL FROM jobs WHERE NOT ready AND due IS NOT NULL GROUP BY queue UNION ALL "
+    "SELECT queue, count(*), 0, 0, min(due) FROM (SELECT queue, due FROM jobs WHERE ready UNION ALL "
+    "SELECT queue, due FROM jobs WHERE blocked) w GROUP BY queue UNION ALL "
+    "SELECT queue, 0, count(*), 0, NULL FROM jobs WHERE NOT ready AND blocked IS NULL AND due IS NOT NULL "
+    "GROUP BY queue UNION ALL "
     "SELECT queue, 0, 0, count(*), NULL FROM jobs WHERE lease_until IS NOT NULL AND finished_at IS NULL GROUP BY queue"
 )
 _HELD = (

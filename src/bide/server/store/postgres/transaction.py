@@ -62,7 +62,10 @@ _INSTANTS = {
     "overdue_at",
 }
 # Fields that never change.
-_FIXED = {"id", "kind", "created_at", "tenant", "labels", "parent", "trace_id", "webhook"}
+_FIXED = {
+    *("id", "kind", "created_at", "tenant", "labels", "parent", "trace_id", "webhook"),
+    "concurrency_key",
+}
 
 
 def _typed(names: Iterable[str]) -> str:
@@ -101,7 +104,8 @@ _WAS = (
 )
 _UPDATE = (
     f"WITH done AS (UPDATE jobs j SET {', '.join(f'{name} = n.{name}' for name in _CHANGED)}, "
-    "ready = coalesce(n.ready, j.ready) FROM json_to_recordset(%s::json) AS "
+    "ready = coalesce(n.ready, j.ready), blocked = CASE WHEN n.ready IS NULL THEN j.blocked END "
+    "FROM json_to_recordset(%s::json) AS "
     f"n(id text, {_typed(_CHANGED)}, ready boolean, {_BEFORE}) "
     f"WHERE {_WAS} RETURNING 1) "
     "SELECT expect(count(*), %s) FROM done"
@@ -175,8 +179,13 @@ def _next(tenant: str, until: str, kinds: bool) -> str:
     return f"(SELECT min(f.{name}) FROM unnest(%(kinds)s::text[]) AS k(kind) CROSS JOIN LATERAL ({found}) f)"
 
 
-def _first_jobs(tenant: str, limit: str, kinds: bool, condition: str = "") -> str:
+def _first_jobs(tenant: str, limit: str, kinds: bool, limited: bool, condition: str = "") -> str:
     """The first jobs of a tenant, with their inputs."""
+    running = (
+        "(SELECT count(*) FROM jobs h WHERE h.concurrency_key = j.concurrency_key AND h.lease_until IS NOT NULL)"
+        if limited
+        else "0"
+    )
     if kinds:
         claimable = (
             f"SELECT found.* FROM unnest(%(kinds)s::text[]) AS k(kind) CROSS JOIN LATERAL "
@@ -185,25 +194,26 @@ def _first_jobs(tenant: str, limit: str, kinds: bool, condition: str = "") -> st
     else:
         claimable = _claimable("%(kind)s", tenant, limit)
     return (
-        f"SELECT {_OF_JOB}, i.input, i.files, {_ORDER.format('j.')} AS place, j.seq FROM ({claimable}) j "
-        f"JOIN inputs i ON i.job_id = j.id {condition}"
+        f"SELECT {_OF_JOB}, i.input, i.files, {running} AS running, {_ORDER.format('j.')} AS place, j.seq "
+        f"FROM ({claimable}) j JOIN inputs i ON i.job_id = j.id {condition}"
     )
 
 
-def _of_one_tenant(kinds: bool) -> str:
+def _of_one_tenant(kinds: bool, limited: bool) -> str:
     """The jobs of one tenant, or one row without a job; the first column: whether other tenants have claimable jobs."""
     others = f"{_exists('> %(after)s', kinds)} OR {_exists('< %(after)s', kinds)}"
-    jobs = _first_jobs("%(after)s", "%(each)s", kinds, "WHERE NOT o.others")
+    jobs = _first_jobs("%(after)s", "%(each)s", kinds, limited, "WHERE NOT o.others")
     return (
         f"SELECT j.*, o.others FROM (SELECT {others} AS others) o LEFT JOIN LATERAL ({jobs}) j ON true "
         "ORDER BY j.place, j.seq"
     )
 
 
-def _of_tenants(kinds: bool) -> str:
+def _of_tenants(kinds: bool, limited: bool) -> str:
     """The jobs of several tenants, in the order of `Slice`; a row without a job for a tenant whose jobs are all locked."""
     until = 'AND tenant COLLATE "C" <= %(until)s'
     limit = "coalesce((%(limits)s::json ->> r.tenant)::int, %(each)s)"
+    jobs = _first_jobs("r.tenant", limit, kinds, limited)
     return (
         f"WITH RECURSIVE later(tenant, n) AS (SELECT {_next('%(after)s', '', kinds)}, 1 UNION ALL "
         f"SELECT {_next('l.tenant', '', kinds)}, l.n + 1 FROM later l WHERE l.tenant IS NOT NULL AND l.n < %(tenants)s), "
@@ -212,14 +222,26 @@ def _of_tenants(kinds: bool) -> str:
         "WHERE e.tenant IS NOT NULL AND e.n < %(tenants)s), "
         "ring AS (SELECT tenant, n FROM later WHERE tenant IS NOT NULL UNION ALL "
         "SELECT tenant, %(tenants)s + n FROM earlier WHERE tenant IS NOT NULL LIMIT %(tenants)s) "
-        f"SELECT j.*, r.tenant FROM ring r LEFT JOIN LATERAL ({_first_jobs('r.tenant', limit, kinds)}) j ON true "
+        f"SELECT j.*, r.tenant FROM ring r LEFT JOIN LATERAL ({jobs}) j ON true "
         "ORDER BY r.n, j.place, j.seq"
     )
 
 
-# By whether there are several kinds.
-_OF_ONE_TENANT = {several: _of_one_tenant(several) for several in (False, True)}
-_OF_TENANTS = {several: _of_tenants(several) for several in (False, True)}
+# By whether there are several kinds, and whether some have a limit on concurrent jobs.
+_CASES = [(several, limited) for several in (False, True) for limited in (False, True)]
+_OF_ONE_TENANT = {case: _of_one_tenant(*case) for case in _CASES}
+_OF_TENANTS = {case: _of_tenants(*case) for case in _CASES}
+# Claims and releases of kinds with such a limit happen one after the other, in all processes.
+_LOCK_KINDS = (
+    "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' concurrency ' || kind, 0)) "
+    "FROM unnest(%s::text[]) AS k(kind)"
+)
+_BLOCK = "UPDATE jobs SET ready = false, blocked = true WHERE id = ANY(%s)"
+_UNBLOCK = (
+    "UPDATE jobs SET ready = true, blocked = NULL WHERE id IN (SELECT f.id FROM unnest(%s::text[], %s::bigint[]) "
+    "AS n(key, number) CROSS JOIN LATERAL (SELECT id FROM jobs WHERE blocked AND concurrency_key = n.key "
+    f"ORDER BY {_ORDER.format('')}, seq LIMIT n.number FOR NO KEY UPDATE SKIP LOCKED) f)"
+)
 # Of an existing row only the columns that can change; the sender's part is written once.
 _UPLOADS = (
     f"INSERT INTO uploads ({upload_rows.COLUMNS}) SELECT {upload_rows.COLUMNS} "
@@ -288,11 +310,11 @@ _USER = (
 )
 # --- upkeep
 _WAKE = (
-    "WITH found AS (SELECT id FROM jobs WHERE NOT ready AND due <= %s ORDER BY due LIMIT %s "
+    "WITH found AS (SELECT id FROM jobs WHERE NOT ready AND blocked IS NULL AND due <= %s ORDER BY due LIMIT %s "
     "FOR NO KEY UPDATE SKIP LOCKED) "
     "UPDATE jobs j SET ready = true FROM found f WHERE j.id = f.id RETURNING j.queue, j.kind"
 )
-_NEXT_DUE = "SELECT min(due) FROM jobs WHERE NOT ready AND due IS NOT NULL"
+_NEXT_DUE = "SELECT min(due) FROM jobs WHERE NOT ready AND blocked IS NULL AND due IS NOT NULL"
 # A child job stays after its retention while its parent may need its result, in a later run too.
 _EXPIRED = (
     f"SELECT {COLUMNS} FROM jobs WHERE expires_at <= %s AND NOT EXISTS (SELECT 1 FROM jobs p "
@@ -345,7 +367,7 @@ class PostgresTransaction(Transaction):
             "_locked",
             "_records",
         ),
-        *("_used", "_writes", "commit_sent", "trusted", "uncertain"),
+        *("_locked_kinds", "_used", "_writes", "commit_sent", "trusted", "uncertain"),
     )
 
     FEW: ClassVar[int] = 1 << 30
@@ -366,6 +388,7 @@ class PostgresTransaction(Transaction):
         self._begun = False
         self._known: dict[str, Job | None] = {}  # rows as this transaction locked them
         self._locked: set[str] = set()  # cached rows that this transaction has written
+        self._locked_kinds: set[str] = set()
         self._changed: set[str] = set()  # jobs with a new version, and removed jobs
         self._held_elsewhere: set[str] = set()  # changed jobs that other processes hold
         self._used: dict[Key, tuple[bytes, str] | None] = {}  # idempotency keys as read
@@ -442,7 +465,11 @@ class PostgresTransaction(Transaction):
     def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         if any(job is not None and ready(job, self.now) for job in map(self.job, self._stored)):
             self.flush_changes()
+        if request.concurrency:
+            self._lock_kinds(request.concurrency)
+            self.flush_changes()
         kinds = list(request.kinds)
+        case = (len(kinds) > 1, bool(request.concurrency))
         values: dict[str, Any] = {
             "queue": request.queue,
             "kind": kinds[0],
@@ -452,14 +479,14 @@ class PostgresTransaction(Transaction):
             "each": slice_.each,
         }
         if slice_.alone:
-            rows = self.execute(_OF_ONE_TENANT[len(kinds) > 1], values).fetchall()
+            rows = self.execute(_OF_ONE_TENANT[case], values).fetchall()
             if not rows[0][-1]:
                 return self._dues(rows, slice_)
         found: list[Due] = []
         values |= {"again": "", "until": slice_.after, "tenants": slice_.tenants}
         values["limits"] = encode(slice_.other_limits).decode()
         while values["tenants"] > 0:
-            rows = self.execute(_OF_TENANTS[len(kinds) > 1], values).fetchall()
+            rows = self.execute(_OF_TENANTS[case], values).fetchall()
             found += self._dues(rows, slice_)
             ring = {row[-1]: row[0] is not None for row in rows}
             if len(ring) < values["tenants"]:
@@ -481,9 +508,16 @@ class PostgresTransaction(Transaction):
             job = self._known[row[0]] = job_of(row)
             counts[job.tenant] += 1
             if counts[job.tenant] <= slice_.limit(job.tenant):  # several kinds may have more
-                input_, files = row[len(FIELDS) : len(FIELDS) + 2]
-                found.append((job, input_.encode(), files_of(files)))
+                input_, files, running = row[len(FIELDS) : len(FIELDS) + 3]
+                found.append(Due(job, input_.encode(), files_of(files), running))
         return found
+
+    def _lock_kinds(self, kinds: Iterable[str]) -> None:
+        """Lock kinds with a limit on concurrent jobs, all at once and in order, so that no deadlock is possible."""
+        missing = sorted(set(kinds) - self._locked_kinds)
+        if missing:
+            self._locked_kinds.update(missing)
+            self.execute(_LOCK_KINDS, (missing,))
 
     def read_upload(self, upload_id: str) -> Upload | None:
         row = self.execute(_UPLOAD, (upload_id,)).fetchone()
@@ -612,14 +646,18 @@ class PostgresTransaction(Transaction):
             changed = [self._changed_row(before, after) for before, after in changes.changed]
             yield _UPDATE, (encode(changed).decode(), len(changed))
             self._locked.update(before.id for before, _ in changes.changed)
-        for job_id, files in changes.files:
-            yield "UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id)
+        yield from (
+            ("UPDATE inputs SET files = %s WHERE job_id = %s", (text_of(files), job_id))
+            for job_id, files in changes.files
+        )
         if changes.steps:
             steps = [
                 (s.job_id, encode(s.name).decode(), s.tenant, bytes(s.result).decode(), now)
                 for s in changes.steps
             ]
             yield _STEPS, (_json(_STEP, steps),)
+        if changes.blocked or changes.unblocked:
+            yield from self._blocking_statements(changes)
         if changes.paused:
             yield _PAUSE, [list(column) for column in zip(*changes.paused, strict=True)]
         if changes.texts:
@@ -630,6 +668,16 @@ class PostgresTransaction(Transaction):
             # on the jobs table that every write takes.
             yield "LOCK TABLE jobs IN ROW EXCLUSIVE MODE", ()
             yield _CHECK, (now,)
+
+    def _blocking_statements(self, changes: RowChanges) -> Iterator[Statement]:
+        if changes.blocked:
+            yield _BLOCK, (list(changes.blocked),)
+        if changes.unblocked:
+            kinds = sorted({key.partition(" ")[0] for key, _ in changes.unblocked} - self._locked_kinds)
+            if kinds:
+                self._locked_kinds.update(kinds)
+                yield _LOCK_KINDS, (kinds,)
+            yield _UNBLOCK, [list(column) for column in zip(*changes.unblocked, strict=True)]
 
     def _upload_statements(self, changes: RowChanges) -> Iterator[Statement]:
         if changes.uploads:

@@ -52,7 +52,14 @@ _FIRST_AND_LAST = (
     f"SELECT (SELECT j.tenant FROM {_WAITING} ORDER BY j.tenant LIMIT 1), "
     f"(SELECT j.tenant FROM {_WAITING} ORDER BY j.tenant DESC LIMIT 1)"
 )
-_TENANT = FIELDS.index("tenant")
+_TENANT, _CONCURRENCY_KEY = FIELDS.index("tenant"), FIELDS.index("concurrency_key")
+_RUNNING = "SELECT count(*) FROM jobs WHERE concurrency_key = ? AND lease_until IS NOT NULL"
+# `ready` is 2: the job is due, and waits until a job with its concurrency key is released.
+_BLOCK = "UPDATE jobs SET ready = 2 WHERE id = ?"
+_UNBLOCK = (
+    "UPDATE jobs SET ready = 1 WHERE seq IN (SELECT j.seq FROM jobs j WHERE j.ready = 2 AND j.concurrency_key = ? "
+    f"ORDER BY {_ORDER}, j.seq LIMIT ?)"
+)
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_ROLLUPS = (
@@ -75,7 +82,7 @@ _HELD = (
     f"WHERE j.tenant = t.tenant AND j.status IN ({_LIVE}) AND j.lease_until IS NOT NULL"
 )
 _DUES = (
-    "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL "
+    "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL SELECT queue, due FROM jobs WHERE ready = 2 UNION ALL "
     "SELECT queue, due FROM jobs WHERE ready = 0 AND due IS NOT NULL"
 )
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
@@ -248,7 +255,11 @@ class SqliteTransaction(Transaction):
             rows = self._of_tenant(request.queue, request.kinds, slice_.after, slice_.each)
         else:
             rows = self._of_tenants(request, slice_)
-        return [_due(row) for row in rows]
+        if not request.concurrency:
+            return [_due(row) for row in rows]
+        keys = {row[_CONCURRENCY_KEY] for row in rows} - {None}
+        running = {key: self._execute(_RUNNING, (key,)).fetchone()[0] for key in keys}
+        return [_due(row, running.get(row[_CONCURRENCY_KEY], 0)) for row in rows]
 
     def _is_alone(self, request: ClaimRequest, tenant: str) -> bool:
         """Whether no other tenant has claimable jobs."""
@@ -351,6 +362,14 @@ class SqliteTransaction(Transaction):
         for step in changes.steps:
             result = bytes(step.result).decode()
             execute(_PUT_STEP, (step.job_id, step.name, step.tenant, result, now))
+        self._write_settings(changes)
+
+    def _write_settings(self, changes: RowChanges) -> None:
+        """Write what is not about one job, and which jobs are blocked."""
+        execute, now = self._execute, self.now
+        if changes.blocked or changes.unblocked:
+            self._executemany(_BLOCK, [(job_id,) for job_id in changes.blocked])
+            self._executemany(_UNBLOCK, changes.unblocked)
         for queue, paused in changes.paused:
             execute(_PAUSE, (queue, paused))
         for row in changes.texts:
@@ -505,6 +524,6 @@ def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row[-2:]
 
 
-def _due(row: tuple[Any, ...]) -> Due:
+def _due(row: tuple[Any, ...], running: int = 0) -> Due:
     input_, files = row[len(FIELDS) : len(FIELDS) + 2]
-    return job_of(row), input_.encode(), files_of(files)
+    return Due(job_of(row), input_.encode(), files_of(files), running)
