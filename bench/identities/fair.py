@@ -71,9 +71,11 @@ def claims(folder: Path, rounds: int) -> list[Line]:
 @contextmanager
 def two_stores(name: str, folder: Path) -> Iterator[tuple[Store, Store]]:
     if name == "SQLite":
+        for which in ("one", "many"):
+            (folder / which).mkdir()
         yield (
-            SqliteStore(folder / "one.db", SystemClock()),
-            SqliteStore(folder / "many.db", SystemClock()),
+            SqliteStore(folder / "one" / "bide.db", SystemClock()),
+            SqliteStore(folder / "many" / "bide.db", SystemClock()),
         )
         return
     server = Postgres(str(folder))
@@ -95,8 +97,8 @@ async def _measure_claims(one: Store, many: Store) -> dict[str, float]:
         await fill(store, [new_job(name) for name in names * (TENANTS // len(names))])
     found: dict[str, list[float]] = {}
     for size in SIZES:
-        for _ in range(CLAIMS):
-            for which, store in stores.items():
+        for number in range(CLAIMS):
+            for which, store in sorted(stores.items(), reverse=number % 2 == 0):
                 request = ClaimRequest("default", ("noop",), size)
                 begin = time.perf_counter()
                 claimed = await store.claim("w", [request], size, 30.0)

@@ -51,8 +51,8 @@ async def _measure(free: Store, keyed: Store) -> dict[str, float]:
         await fill(store, new)
     found: dict[str, list[float]] = {}
     for size in SIZES:
-        for _ in range(CLAIMS):
-            for which, store in stores.items():
+        for number in range(CLAIMS):
+            for which, store in sorted(stores.items(), reverse=number % 2 == 0):
                 limits = LIMITS if which == "keyed" else {}
                 request = ClaimRequest("default", ("noop",), size, concurrency=limits)
                 begin = time.perf_counter()
