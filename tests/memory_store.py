@@ -125,6 +125,12 @@ class MemoryTransaction(Transaction):
         found = [e.job for e in self.tables.events if e.job_id == job.id and e.type == "output"]
         return found[-1] if found else None
 
+    def running_counts(self, tenants: Sequence[str]) -> Counter[tuple[str, str]]:
+        counts = super().running_counts(tenants)
+        stored = (job for job in self.tables.jobs.values() if job.held and job.id not in self._jobs)
+        counts.update((job.tenant, job.kind) for job in stored if job.tenant in tenants)
+        return counts
+
     def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         self.flush_changes()
         found: dict[str, list[Job]] = {}

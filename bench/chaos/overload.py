@@ -135,9 +135,12 @@ async def _overload(
 
 
 async def _recover(session: aiohttp.ClientSession, report: Report, over: float) -> None:
+    # A high priority is accepted for longer, so that a low one is refused for a known time.
+    while (await _submit(session, priority=1))[0] == 202:
+        pass
     begun = time.monotonic()
     while True:
-        code, body = await _submit(session)
+        code, body = await _submit(session, priority=-1)
         if code == 202:
             break
         report.promised = report.promised or float(body["retryAfter"])
@@ -175,9 +178,12 @@ async def _probe(
         await asyncio.sleep(PROBE)
 
 
-async def _submit(session: aiohttp.ClientSession, wait: int = 0) -> tuple[int, dict[str, Any]]:
+async def _submit(
+    session: aiohttp.ClientSession, wait: int = 0, priority: int = 0
+) -> tuple[int, dict[str, Any]]:
     headers = {"Prefer": f"wait={wait}"} if wait else {}
-    async with session.post("/jobs", json={"kind": "nap"}, headers=headers) as answer:
+    body = {"kind": "nap", "priority": priority}
+    async with session.post("/jobs", json=body, headers=headers) as answer:
         return answer.status, await answer.json()
 
 

@@ -18,6 +18,7 @@ from bide.core.errors import Problem
 from bide.server.config import LimitsConfig
 from bide.server.intake import Intake, Submission
 from bide.server.limits import ServiceLimits
+from bide.server.store import ClaimRequest
 from bide.server.store.postgres.store import PostgresStore
 from bide.testing.clock import ManualClock
 from tests.integration.http.service import kinds
@@ -66,6 +67,22 @@ async def test_two_replicas_share_the_limits(two: tuple[Replica, Replica, Manual
     assert sum(found) == 200
     found = await asyncio.gather(*(r.accepts("w") for _ in range(50) for r in (first, second)))
     assert sum(found) == 40
+
+
+async def test_two_replicas_share_the_limit_of_running_jobs(
+    two: tuple[Replica, Replica, ManualClock],
+) -> None:
+    first, second, _ = two
+    limits = LimitsConfig.read({"tenants": {"r": {"running": 5}}})
+    for replica in (first, second):
+        replica.store.share_by(limits.weights, limits.running)
+    for _ in range(20):
+        assert await first.accepts("r")
+    request = [ClaimRequest("default", ("echo",), 2)]
+    rounds = [(r, name) for _ in range(4) for r, name in ((first, "one"), (second, "two"))]
+    found = await asyncio.gather(*(r.store.claim(name, request, 2, 30.0) for r, name in rounds))
+    assert sum(map(len, found)) == 5
+    assert {len(claims) for claims in found} <= {0, 1, 2}
 
 
 async def test_the_client_gets_no_429_and_a_kill_forgets_nothing(tmp_path: Path) -> None:

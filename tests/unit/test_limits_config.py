@@ -35,11 +35,15 @@ def test_a_tenant_replaces_the_defaults_that_it_names() -> None:
     assert limits.of_kind("acme", "transcode") == KindLimits(Limit(10, 60, 5), None, 20)
     assert limits.of_kind("acme", "ocr") == KindLimits(waiting=7)
     assert limits.of_kind("other", "ocr") == KindLimits()
+    assert limits.running is not None
+    assert limits.running("acme", "transcode") == (None, 20)
+    assert limits.running("other", "ocr") == (None, None)
 
 
 def test_without_a_table_nothing_is_limited() -> None:
     assert LimitsConfig.read({}) == LimitsConfig()
     assert LimitsConfig().of("-") == TenantLimits()
+    assert LimitsConfig().running is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bide.core.jobs.fair import Weights
+from bide.core.jobs.fair import RunningLimits, Weights
 from bide.core.jobs.lease import LEASE
 from bide.core.pacing.budget import Limit, read_limit
 
@@ -193,6 +193,16 @@ class LimitsConfig:
     def of_kind(self, tenant: str, kind: str) -> KindLimits:
         """The limits of one kind, which apply in addition to those of the tenant."""
         return self.of(tenant).kinds.get(kind, NO_LIMITS)
+
+    @property
+    def running(self) -> RunningLimits | None:
+        """How many jobs of a tenant and of a kind may run; None: there is no such limit."""
+        tenants = (self.default, *self.tenants.values())
+        bounds = [limits.running for limits in tenants]
+        bounds += [kind.running for limits in tenants for kind in limits.kinds.values()]
+        if all(bound is None for bound in bounds):
+            return None
+        return lambda tenant, kind: (self.of(tenant).running, self.of_kind(tenant, kind).running)
 
     @property
     def weights(self) -> Weights:

@@ -80,7 +80,7 @@ def assemble(
     folder = DataFolder(config.data)
     if store is None:
         store = make_store(config.store, folder)
-    store.share_by(config.limits.weights)
+    store.share_by(config.limits.weights, config.limits.running)
     blobs = blobs_of(config)
     notify = Notifier()
     estimates = Estimates()
@@ -208,7 +208,7 @@ def assemble_worker(
 ) -> WorkerParts:
     """Make a worker that uses `folder`, below the data folder that it shares with other workers."""
     store = make_shared_store(config.store)
-    store.share_by(config.limits.weights)
+    store.share_by(config.limits.weights, config.limits.running)
     progress = _progress(config, lambda job_id: None, lambda job_id: False)
     engine = _embedded(registry, location, config, folder, store, progress)
     return WorkerParts(store, progress, engine)

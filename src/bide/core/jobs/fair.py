@@ -12,7 +12,7 @@ credit. A tenant of the default weight starts one job per turn, and one of weigh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,6 +27,8 @@ MOST_TURNS = 1000  # states to remember
 MUCH = 1000  # jobs that a claim may read, to choose some of them
 T = TypeVar("T")
 Turns = dict[tuple[str, frozenset[str]], "Turn"]  # by queue and kinds
+# How many jobs of a tenant may run, and how many of this kind; None: any number.
+RunningLimits = Callable[[str, str], tuple[int | None, int | None]]
 
 
 def start_order(job: Job) -> float:
@@ -189,6 +191,7 @@ class FairTurns:
 
     def __init__(self) -> None:
         self.weights = Weights()
+        self.running: RunningLimits | None = None
         self._turns: Turns = {}
 
     def get(self, queue: str, kinds: Collection[str]) -> Turn:

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from bide.core.errors import SetupError
-from bide.core.jobs.fair import Weights
+from bide.core.jobs.fair import RunningLimits, Weights
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import FileInfo, Job, Status
 from bide.core.jobs.state_machine import Change, Refused
@@ -436,8 +436,8 @@ class JobStore(Protocol):
         """
         ...
 
-    def share_by(self, weights: Weights) -> None:
-        """Set the shares of the tenants. Call it before `open`."""
+    def share_by(self, weights: Weights, running: RunningLimits | None = None) -> None:
+        """Set the shares of the tenants, and how many of their jobs may run. Call it before `open`."""
         ...
 
     def renew(

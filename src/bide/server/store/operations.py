@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
-from bide.core.jobs.fair import FairTurns, pick, start_order, wider
+from bide.core.jobs.fair import MUCH, FairTurns, RunningLimits, pick, start_order, wider
 from bide.core.jobs.record import FAILED, Job, Status
 from bide.core.jobs.state_machine import (
     Begun,
@@ -468,11 +468,59 @@ def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns
         cut = {tenant for tenant, jobs in by_tenant.items() if len(jobs) >= slice_.limit(tenant)}
         if fresh:
             _add_fresh(by_tenant, fresh, cut)
+        if turns.running is not None and _leave_out_excess(tx, by_tenant, cut, room, turns.running):
+            if slice_.each < MUCH:  # there may be jobs of another kind
+                slice_ = slice_._replace(each=min(4 * max(slice_.each, room), MUCH), alone=False)
+                continue
+            cut.clear()
         picked = pick(by_tenant, turn, slice_, room, cut)
         if picked is not None:
             turns.put(request.queue, request.kinds, picked[1])
             return picked[0]
         slice_ = wider(slice_, len(by_tenant), room)
+
+
+def _leave_out_excess(
+    tx: Transaction,
+    by_tenant: dict[str, list[Due]],
+    cut: set[str],
+    room: int,
+    running: RunningLimits,
+) -> bool:
+    """Leave out the jobs that a limit of running jobs does not allow. Return whether a tenant may start more jobs if more of
+    them are read, because those that were read are of kinds at their limits.
+    """
+    bounds = {
+        tenant: {due[0].kind: running(tenant, due[0].kind) for due in jobs}
+        for tenant, jobs in by_tenant.items()
+    }
+    limited = [
+        tenant
+        for tenant, kinds in bounds.items()
+        if any(kind != (None, None) for kind in kinds.values())
+    ]
+    if not limited:
+        return False
+    counts = tx.running_counts(limited)
+    short = False
+    for tenant in limited:
+        whole = sum(count for (whose, _), count in counts.items() if whose == tenant)
+        allowed: list[Due] = []
+        for due in by_tenant[tenant]:
+            kind = due[0].kind
+            most, of_kind = bounds[tenant][kind]
+            if most is not None and whole >= most:
+                cut.discard(tenant)  # no other job of it may start
+                break
+            if of_kind is None or counts[tenant, kind] < of_kind:
+                counts[tenant, kind] += 1
+                whole += 1
+                allowed.append(due)
+        else:
+            left_out = len(allowed) < len(by_tenant[tenant])
+            short = short or (tenant in cut and left_out and len(allowed) < room)
+        by_tenant[tenant] = allowed
+    return short
 
 
 def _add_fresh(by_tenant: dict[str, list[Due]], fresh: Sequence[Due], cut: AbstractSet[str]) -> None:

@@ -285,6 +285,13 @@ class Transaction(ABC):
     # Whether an earlier run of this transaction may have been committed, because the response to its commit was lost.
     uncertain: bool = False
 
+    def running_counts(self, tenants: Sequence[str]) -> Counter[tuple[str, str]]:
+        """How many jobs of these tenants workers hold, by tenant and kind, with the changes of this transaction. No other
+        transaction claims jobs of these tenants until this one ends.
+        """
+        held = (job for job in self._jobs.values() if job is not None and job.held)
+        return Counter((job.tenant, job.kind) for job in held if job.tenant in tenants)
+
     def last_output(self, job: Job) -> dict[str, Any] | None:
         """`Event.job` of the last committed `output` event of the job."""
         return None

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import Clock
-from bide.core.jobs.fair import FairTurns, Turns, Weights
+from bide.core.jobs.fair import FairTurns, RunningLimits, Turns, Weights
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Change, Refused, Spawned
@@ -223,8 +223,8 @@ class TransactionalStore(ABC):
 
         return self._writer.submit(operation, first=True)
 
-    def share_by(self, weights: Weights) -> None:
-        self._turns.weights = weights
+    def share_by(self, weights: Weights, running: RunningLimits | None = None) -> None:
+        self._turns.weights, self._turns.running = weights, running
 
     def renew(
         self, owner: str, held: Sequence[tuple[str, int]], lease: float

@@ -138,3 +138,31 @@ class Fairness:
         first, second = await harness.put(), await harness.put()
         await harness.apply(PriorityChanged(job_id=second.id, priority=1))
         assert [c.job.id for c in await harness.claim()] == [second.id, first.id]
+
+    async def test_running_jobs_of_a_tenant_are_limited(self, harness: StoreHarness) -> None:
+        def running(tenant: str, kind: str) -> tuple[int | None, int | None]:
+            return {"a": 2}.get(tenant), 1 if kind == "rare" else None
+
+        harness.store.share_by(Weights(), running)
+        for tenant in "ab":
+            await put_many(harness, tenant, 5)
+        claims = await harness.claim(limit=10)
+        assert "".join(claim.job.tenant for claim in claims) == "ababbbb"
+        assert await claimed(harness, 10) == "", "the others of a wait"
+        await harness.succeed(claims[0].job)
+        assert await claimed(harness, 10) == "a"
+        # A job that starts in the transaction that stores it counts, too.
+        storing = harness.store.insert([harness.new(tenant="a"), harness.new(tenant="c")])
+        assert await claimed(harness, 10) == "c"
+        await storing
+
+    async def test_running_jobs_of_a_kind_are_limited(self, harness: StoreHarness) -> None:
+        harness.store.share_by(Weights(), lambda tenant, kind: (None, 1 if kind == "rare" else None))
+        await put_many(harness, "a", 30, kind="rare")
+        await put_many(harness, "a", 2)
+        await put_many(harness, "b", 3, kind="rare")
+        claims = await harness.claim("rare", "work", limit=4)
+        assert sorted(claim.job.tenant + claim.job.kind for claim in claims) == [
+            *("arare", "awork", "awork", "brare")
+        ]
+        assert await claimed(harness, 4, kinds=("rare", "work")) == ""

@@ -276,6 +276,11 @@ _PUT_WORKERS = (
     "ON CONFLICT (name) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at"
 )
 _LOCK_RECORD = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || %s, 0))"
+# Reads the partial index of held jobs.
+_RUNNING = (
+    "SELECT tenant, kind, count(*) FROM jobs WHERE lease_until IS NOT NULL AND finished_at IS NULL AND tenant = ANY(%s) "
+    "AND id <> ALL(%s) GROUP BY tenant, kind"
+)
 _LOCK_RECORDS = (
     "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || name, 0)) "
     "FROM unnest(%s::text[]) AS n(name)"
@@ -457,6 +462,16 @@ class PostgresTransaction(Transaction):
 
     def existing(self, job_id: str) -> Job | None:
         return self.read_job(job_id) if self.uncertain else None
+
+    def running_counts(self, tenants: Sequence[str]) -> Counter[tuple[str, str]]:
+        # The locks stand for the jobs that other processes would claim.
+        locks = [f"{tenant} limits running" for tenant in sorted(tenants)]
+        self.execute(_LOCK_RECORDS, (locks,))
+        counts = super().running_counts(tenants)
+        changed = list(self._jobs)
+        for tenant, kind, count in self.execute(_RUNNING, (list(tenants), changed)):
+            counts[tenant, kind] += count
+        return counts
 
     def last_output(self, job: Job) -> dict[str, Any] | None:
         row = self.execute(_LAST_OUTPUT, (job.tenant, job.id)).fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -243,6 +244,13 @@ class SqliteTransaction(Transaction):
         else:
             rows = self._execute(_USER, (upload, ended, ended))
         return [found for (found,) in rows]
+
+    def running_counts(self, tenants: Sequence[str]) -> Counter[tuple[str, str]]:
+        counts = super().running_counts(tenants)
+        for job_id, job in self._cache.held.items():
+            if job_id not in self._jobs and job.tenant in tenants:
+                counts[job.tenant, job.kind] += 1
+        return counts
 
     def last_output(self, job: Job) -> dict[str, Any] | None:
         row = self._execute(_LAST_OUTPUT, (job.tenant, job.id)).fetchone()
