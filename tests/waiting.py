@@ -9,17 +9,16 @@ from typing import Literal, TypeVar
 
 T = TypeVar("T")
 TIMEOUT = 30.0
-INTERVAL = 0.01
+SHORTEST, LONGEST = 0.01, 0.05  # seconds between two looks
 
 
 def until(
     look: Callable[[], T | Literal[False] | None], what: str = "", *, timeout: float = TIMEOUT
 ) -> T:
     """Calls `look` until it returns something true, and returns that. `what`: for the message of a failure."""
-    end = time.monotonic() + timeout
+    begin = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < end, _message(look, what, timeout)
-        time.sleep(INTERVAL)
+        time.sleep(_pause(begin, timeout, look, what))
     return found
 
 
@@ -27,12 +26,14 @@ async def eventually(
     look: Callable[[], T | Literal[False] | None], what: str = "", *, timeout: float = TIMEOUT
 ) -> T:
     """As `until`, while the event loop runs."""
-    end = time.monotonic() + timeout
+    begin = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < end, _message(look, what, timeout)
-        await asyncio.sleep(INTERVAL)
+        await asyncio.sleep(_pause(begin, timeout, look, what))
     return found
 
 
-def _message(look: Callable[[], object], what: str, timeout: float) -> str:
-    return f"not within {timeout:g} s: {what or getattr(look, '__qualname__', look)}"
+def _pause(begin: float, timeout: float, look: Callable[[], object], what: str) -> float:
+    """A twentieth of the time so far, because a look is often a request: a hundred per second keep a processor busy."""
+    waited = time.monotonic() - begin
+    assert waited < timeout, f"not within {timeout:g} s: {what or getattr(look, '__qualname__', look)}"
+    return min(max(SHORTEST, waited / 20), LONGEST)
