@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.acceptance.test_upload_clients import FLAGS, need, need_package
+from tests.acceptance.test_upload_clients import FLAGS, need_browser, need_package
 from tests.servers.service import ServiceProcess
 from tests.waiting import until
 
@@ -49,7 +49,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=need("chromium"), args=list(FLAGS))
+        browser = play.chromium.launch(executable_path=need_browser(), args=list(FLAGS))
         yield browser
         browser.close()
 

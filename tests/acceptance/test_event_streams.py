@@ -20,7 +20,7 @@ import pytest
 
 from tests.acceptance.serving import Serving
 from tests.acceptance.test_postgres import Replica
-from tests.acceptance.test_upload_clients import FLAGS, NODE, need, need_package
+from tests.acceptance.test_upload_clients import FLAGS, NODE, need, need_browser, need_package
 from tests.conftest import started
 from tests.servers.nginx import PASSWORD, USER, Nginx
 from tests.servers.ports import free_port
@@ -183,7 +183,7 @@ def test_eventsource_of_a_browser(service: Serving, tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     march = March(service, tmp_path)
     with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=need("chromium"), args=FLAGS)
+        browser = play.chromium.launch(executable_path=need_browser(), args=FLAGS)
         page = browser.new_page()
         page.goto(f"{service.url}/healthz")
         page.evaluate(BROWSER_CLIENT, [f"/jobs/{march.id}/events", TYPES])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.test_upload_clients import FLAGS, Pages, need
+from tests.acceptance.test_upload_clients import FLAGS, Pages, need_browser
 from tests.servers.service import ServiceProcess
 
 FORM = """
@@ -59,7 +59,7 @@ def page(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> I
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with playwright.sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=need("chromium"), args=[*FLAGS, RULES])
+            browser = play.chromium.launch(executable_path=need_browser(), args=[*FLAGS, RULES])
             page = browser.new_page()
             page.goto(f"http://evil.example:{server.server_address[1]}/")
             yield page

@@ -16,7 +16,7 @@ import pytest
 
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
-from tests.acceptance.test_upload_clients import FLAGS, Pages, need
+from tests.acceptance.test_upload_clients import FLAGS, Pages, need_browser
 from tests.docs.pages import ROOT, blocks
 from tests.node import MODULE
 from tests.servers.service import ServiceProcess
@@ -53,7 +53,7 @@ def service(
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=need("chromium"), args=list(FLAGS))
+        browser = play.chromium.launch(executable_path=need_browser(), args=list(FLAGS))
         yield browser
         browser.close()
 
