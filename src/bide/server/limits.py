@@ -39,7 +39,8 @@ from bide.server.store import (
     RecordTable,
     TenantUse,
 )
-from bide.server.store.tenant_use import USE, free_key, read_use, set_free
+from bide.server.store.tenant_use import free_key, read_use, set_free
+from bide.server.store.transaction import USE
 from bide.server.upload_record import Upload, UploadStatus
 
 T = TypeVar("T")

@@ -14,9 +14,7 @@ from bide.core.pacing.rate_limit import RateState, idle, spend, wait
 from bide.server.store import LimitReached, NewJob, RecordAccess, TenantUse
 from bide.server.store.transaction import Transaction
 
-USE = "use"  # the name of the record
 _decode = msgspec.json.Decoder(TenantUse).decode
-_encode = msgspec.json.Encoder().encode
 
 
 def free_key(policy: str, most: int) -> str:
@@ -32,7 +30,7 @@ def admit(tx: Transaction, new: NewJob) -> TenantUse | LimitReached:
     """Count a new job, or return the limit that refuses it."""
     limits, tenant, now = new.limits, new.job.tenant, tx.now
     assert limits is not None
-    use = read_use(tx.text("limits", USE, tenant))
+    use = tx.tenant_use(tenant)
     if not limits.force:
         for policy, limit in limits.rates:
             state = use.rates.get(policy)
@@ -50,7 +48,7 @@ def admit(tx: Transaction, new: NewJob) -> TenantUse | LimitReached:
         key = free_key(policy, most)
         use.free[key] = max(0, use.free.get(key, 0) - 1)
     use.inserted += 1
-    tx.put_text("limits", USE, _encode(use).decode(), tenant)
+    tx.change_tenant_use(tenant)
     return use
 
 
@@ -58,10 +56,11 @@ def set_free(
     records: RecordAccess, tenant: str, policy: str, most: int, waiting: int, inserted: int
 ) -> TenantUse:
     """Record that `waiting` jobs waited, counted after `inserted` jobs had been inserted."""
-    use = read_use(records.text("limits", USE, tenant))
+    assert isinstance(records, Transaction)
+    use = records.tenant_use(tenant)
     # Jobs that were inserted since then may not be in that count.
     free = max(0, most - waiting - (use.inserted - inserted))
     use.free = {k: n for k, n in use.free.items() if k.rpartition("=")[0] != policy}
     use.free[free_key(policy, most)] = free
-    records.put_text("limits", USE, _encode(use).decode(), tenant)
+    records.change_tenant_use(tenant)
     return use

@@ -18,7 +18,7 @@ from bide.core.jobs.fair import Slice
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event, EventType, facts
 from bide.core.wire.query import MAX_VALUE
-from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, RecordTable
+from bide.server.store import BY_CONTENT, ClaimRequest, InputFile, NewJob, RecordTable, TenantUse
 from bide.server.store.rollups import RollupCounter, RollupRow
 from bide.server.upload_record import Upload
 
@@ -40,6 +40,8 @@ TextTable = Literal["identity", "durations", "workers", "log", "tombstones"] | R
 REPEAT_TIME = 60.0
 LASTING = ("deleted", "queue")  # types of events that are not removed with a job
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+USE = "use"  # the name of the record of a tenant's use
+_read_use = msgspec.json.Decoder(TenantUse).decode
 _read_files = msgspec.json.Decoder(tuple[InputFile, ...])
 
 
@@ -185,6 +187,7 @@ class Transaction(ABC):
         ),
         *("_steps", "_stored", "_texts", "_touched", "_unwritten_keys", "_unwritten_pauses"),
         *("_removed_events", "_removed_uses", "_uploads", "_uses", "events", "now", "rollups"),
+        *("_changed_tenant_uses", "_tenant_uses"),
     )
 
     FEW: ClassVar[int] = 8  # up to this many new jobs, a claim searches them in memory
@@ -214,6 +217,8 @@ class Transaction(ABC):
         self._texts: dict[tuple[TextTable, str, str], str | None] = {}  # by table, tenant and name
         self._blocked: list[str] = []
         self._freed: Counter[str] = Counter()  # by concurrency key
+        self._tenant_uses: dict[str, TenantUse] = {}
+        self._changed_tenant_uses: set[str] = set()
         self._check = False
 
     # --- implemented by each backend
@@ -347,6 +352,9 @@ class Transaction(ABC):
 
     def take_changes(self) -> RowChanges:
         """Everything that is not in the tables yet. The caller writes it."""
+        for tenant in self._changed_tenant_uses:
+            self.put_text("limits", USE, encode(self._tenant_uses[tenant]).decode(), tenant)
+        self._changed_tenant_uses.clear()
         uploads, removed_uploads = self._take_uploads() if self._touched else ((), ())
         changes = RowChanges(
             removed=self._take_removed() if self._removed else (),
@@ -576,6 +584,18 @@ class Transaction(ABC):
     def put_text(self, table: TextTable, name: str, text: str | None, tenant: str = "-") -> None:
         """Write a row of a small table; None deletes it."""
         self._texts[table, tenant, name] = text
+
+    def tenant_use(self, tenant: str) -> TenantUse:
+        """What a tenant has used of its limits. It is decoded once per transaction, because one may store many jobs."""
+        use = self._tenant_uses.get(tenant)
+        if use is None:
+            text = self.text("limits", USE, tenant)
+            use = self._tenant_uses[tenant] = TenantUse() if text is None else _read_use(text)
+        return use
+
+    def change_tenant_use(self, tenant: str) -> None:
+        """Write the use of a tenant, which the caller has changed."""
+        self._changed_tenant_uses.add(tenant)
 
     def check_writable(self) -> None:
         """Write a test row."""

@@ -57,9 +57,8 @@ from bide.server.store import (
     upload_operations,
 )
 from bide.server.store.rollups import LoadSample, RollupQuery
-from bide.server.store.tenant_use import USE
 from bide.server.store.timeouts import Timeouts
-from bide.server.store.transaction import TextTable, Transaction, encode, ready
+from bide.server.store.transaction import USE, TextTable, Transaction, encode, ready
 from bide.server.store.writer import GroupCommitWriter, WriteOperation
 from bide.server.upload_record import Upload, UploadStatus
 
