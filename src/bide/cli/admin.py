@@ -295,7 +295,8 @@ def _access() -> str:
     insecure = click.BOOL.convert(
         os.environ.get("BIDE_INSECURE") or found.get("insecure", False), None, None
     )
-    return f"`bide serve` on {host}: {check_exposure(host, auth, insecure)}"
+    oidc = os.environ.get("BIDE_OIDC") or found.get("oidc")
+    return f"`bide serve` on {host}: {check_exposure(host, auth, insecure, oidc)}"
 
 
 def _service(url: str, key: str | None) -> Iterator[Checkup]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,8 +14,10 @@ from bide.core.errors import SetupError
 from bide.server.config import is_loopback
 
 
-def check_exposure(host: str, auth: str, insecure: bool) -> str:
+def check_exposure(host: str, auth: str, insecure: bool, oidc: str | None = None) -> str:
     """Describe who may use a service with these settings. Raise SetupError if everyone on the network may."""
+    if oidc is not None:
+        return f"callers need a token of {oidc} or an API key"
     if auth != "none":
         return "callers need an API key"
     if is_loopback(host):
@@ -160,6 +163,37 @@ def check_exposure(host: str, auth: str, insecure: bool) -> str:
     help="Who may use the service: everyone who reaches it, or callers with an API key (`bide keys create`).",
 )
 @click.option(
+    "--oidc",
+    envvar="BIDE_OIDC",
+    metavar="ISSUER",
+    help="Accept also the tokens (JWT) of this OpenID Connect issuer, such as https://login.example.org.",
+)
+@click.option(
+    "--audience",
+    envvar="BIDE_AUDIENCE",
+    metavar="NAME",
+    help="The name of this service in the tokens of --oidc.",
+)
+@click.option(
+    "--jwks",
+    envvar="BIDE_JWKS",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the keys of the issuer; by default the service asks the issuer for them.",
+)
+@click.option(
+    "--oidc-tenant-claim",
+    envvar="BIDE_OIDC_TENANT_CLAIM",
+    default="tenant",
+    show_default=True,
+    metavar="CLAIM",
+    help="The claim of a token that names the tenant. With `sub`, each user is a tenant.",
+)
+@options.names(
+    "--oidc-algorithms",
+    "The algorithms of signatures that the service accepts; by default RS256, ES256 and EdDSA.",
+    envvar="BIDE_OIDC_ALGORITHMS",
+)
+@click.option(
     "--audit-retention",
     envvar="BIDE_AUDIT_RETENTION",
     default=90 * 86400.0,
@@ -200,6 +234,11 @@ def serve(
     allow_unknown_queues: bool,
     webhooks_allow_private: bool,
     auth: str,
+    oidc: str | None,
+    audience: str | None,
+    jwks: Path | None,
+    oidc_tenant_claim: str,
+    oidc_algorithms: tuple[str, ...],
     audit_retention: float,
     insecure: bool,
     log_level: str,
@@ -215,9 +254,12 @@ def serve(
       bide serve tasks:app --store postgresql://bide@db.example.org/jobs
       bide serve tasks:app --store postgresql://… --engine celery --broker redis://queue.example.org/0
       bide serve tasks:app --host 0.0.0.0 --auth keys
+      bide serve tasks:app --host 0.0.0.0 --oidc https://login.example.org --audience bide
       bide serve tasks:app --blobs 's3://files/bide?region=eu-central-1'
     """
-    access = check_exposure(host, auth, insecure)
+    access = check_exposure(host, auth, insecure, oidc)
+    if oidc is None and (audience or jwks):
+        raise click.UsageError("--audience and --jwks need --oidc")
     try:
         from bide.server.config import (
             AuthConfig,
@@ -225,6 +267,7 @@ def serve(
             Config,
             EngineConfig,
             HttpConfig,
+            OidcConfig,
             StoreConfig,
             UploadConfig,
             WebhookConfig,
@@ -242,6 +285,11 @@ def serve(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     location = parse(target)
+    issuer = None
+    if oidc is not None:
+        issuer = OidcConfig(oidc, audience or "", jwks, oidc_tenant_claim)
+        if oidc_algorithms:
+            issuer = replace(issuer, algorithms=oidc_algorithms)
     kept = f"data in {data}"
     if store:
         database = backends.make_database(StoreConfig(url=store), DataFolder(data))
@@ -268,7 +316,7 @@ def serve(
         webhooks=WebhookConfig(allow_private=webhooks_allow_private),
         limits=settings.limits(),
         admission=settings.admission(),
-        auth=AuthConfig(auth, audit_retention),
+        auth=AuthConfig(auth, audit_retention, issuer),
     )
     run(
         location.load(),

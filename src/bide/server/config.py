@@ -118,6 +118,17 @@ class WebhookConfig:
 
 
 @dataclass(frozen=True)
+class OidcConfig:
+    """The issuer whose JSON Web Tokens are credentials."""
+
+    issuer: str  # its URL, as in the claim `iss`
+    audience: str  # the name of this service in the claim `aud`
+    jwks: Path | None = None  # a file with the keys of the issuer; None: the issuer's URL names them
+    tenant_claim: str = "tenant"
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+
+
+@dataclass(frozen=True)
 class AuthConfig:
     """Who may use the service."""
 
@@ -127,10 +138,11 @@ class AuthConfig:
 
     # Seconds for which the audit log keeps the mutating calls of a service with authentication; 0: there is no audit log.
     audit: float = 90 * 86400.0
+    oidc: OidcConfig | None = None  # also accept tokens of an issuer, besides API keys
 
     @property
     def enabled(self) -> bool:
-        return self.mode != "none"
+        return self.mode != "none" or self.oidc is not None
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,11 @@ from bide.server.estimates import Estimates
 from bide.server.events.broadcaster import Broadcaster
 from bide.server.http import Components
 from bide.server.http.app import HttpApp
+from bide.server.identities import CredentialType
 from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
+from bide.server.identities.oidc import OidcCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
@@ -273,7 +275,16 @@ def _authenticator(config: Config, store: Store) -> Authenticator | None:
     """None: the service has no authentication."""
     if config.auth.mode not in AUTH_MODES:
         raise SetupError(f"unknown authentication {config.auth.mode!r}: use {' or '.join(AUTH_MODES)}")
-    return Authenticator(store, [KeyCredentials(store)]) if config.auth.enabled else None
+    if not config.auth.enabled:
+        return None
+    types: list[CredentialType] = [KeyCredentials(store)]
+    if config.auth.oidc is None:
+        return Authenticator(store, types)
+    # The store replaces its `now` when it is opened.
+    oidc = OidcCredentials(config.auth.oidc, lambda: store.now())  # noqa: PLW0108
+    authenticator = Authenticator(store, [*types, oidc])
+    oidc.on_change = authenticator.forget
+    return authenticator
 
 
 def _embedded(
@@ -364,7 +375,7 @@ class Service:
         if self.authenticator is not None:
             self.audit.start()
             await self.authenticator.start()
-            if not await self.keys.find_all():
+            if self.config.auth.oidc is None and not await self.keys.find_all():
                 log.warning(
                     "there is no API key yet, so requests get 401: create one with `bide keys create --scope admin` and the "
                     "--data or --store of this service; with --data, stop the service first"

@@ -102,6 +102,10 @@ class Authenticator:
     def _has_expired(self, principal: Principal) -> bool:
         return principal.expires_at != math.inf and principal.expires_at <= self._store.now()
 
+    def forget(self) -> None:
+        """Verify each credential again, because some may no longer be valid."""
+        self._known.clear()
+
     # --- open streams
 
     @contextmanager
