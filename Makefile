@@ -25,8 +25,8 @@ check: $(READY) ## format, lint, mypy strict, import contracts
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: two hours; one of them: python -m bench.poller
-	@failed=0; for part in service push poller pipeline pacing scale uploads; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
+bench: $(READY) .venv-bench/.ready ## the longer measurements, beside peers: over two hours; one of them: python -m bench.poller
+	@failed=0; for part in service push look identities poller pipeline pacing scale uploads; do $(BIN)/python -m bench.$$part || failed=1; done; exit $$failed
 
 bench-scale: $(READY) .venv-bench/.ready ## of these, PostgreSQL and Celery alone; needs the programs of PostgreSQL, Redis and RabbitMQ, and wrk
 	@$(BIN)/python -m bench.scale $(ARGS)
