@@ -63,10 +63,11 @@ class Slice(NamedTuple):
     each: int
     alone: bool
     weights: Weights
+    room: int  # how many jobs the claim wants
 
     def limit(self, tenant: str) -> int:
         quantum = self.weights.quantum(tenant)
-        return self.each if quantum <= 1.0 else math.ceil(self.each * quantum) + 1
+        return self.each if quantum <= 1.0 else min(self.room, math.ceil(self.each * quantum) + 1)
 
     @property
     def other_limits(self) -> dict[str, int]:
@@ -88,11 +89,11 @@ class Turn(msgspec.Struct, frozen=True):
     def slice(self, room: int, weights: Weights) -> Slice:
         """What a claim of `room` jobs probably needs."""
         if self.alone:
-            return Slice(self.after, 2, room, True, weights)
+            return Slice(self.after, 2, room, True, weights, room)
         each = max(1, math.ceil(room * self.part))
         # One more than needed, to find out whether there are others.
         tenants = room if self.tenants > room else max(math.ceil(room / each), self.tenants) + 1
-        return Slice(self.after, tenants, each, False, weights)
+        return Slice(self.after, tenants, each, False, weights, room)
 
 
 def wider(slice_: Slice, found: int, room: int) -> Slice:
