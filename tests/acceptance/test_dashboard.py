@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.acceptance.test_identities import bide, create
 from tests.acceptance.test_upload_clients import FLAGS, need_browser, need_package
 from tests.servers.service import ServiceProcess
 from tests.waiting import until
@@ -560,6 +561,81 @@ def test_a_read_only_dashboard_has_no_actions(browser: Any, tmp_path: Path) -> N
                 )
         page.close()
     finally:
+        process.stop()
+
+
+def test_the_dashboard_asks_for_a_key_and_shows_what_it_allows(browser: Any, tmp_path: Path) -> None:
+    process = ServiceProcess(tmp_path, "tests.apps.dashboard:app", workers=2, options=("--auth", "keys"))
+    admin = create(process.data, "--scope", "read,submit,control,admin")
+    reader = create(process.data, "--scope", "read")
+    process.start()
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "response",
+        lambda got: (
+            wrong.append(got.url) if got.status in (401, 403) and "/session" not in got.url else None
+        ),
+    )
+
+    def sign_in(key: str) -> None:
+        page.fill("dialog input[type=password]", key)
+        page.keyboard.press("Enter")
+
+    def sign_out(button: str) -> None:
+        page.click("nav .foot button:has-text('Sign out')")
+        page.click(f"dialog button span:text-is('{button}')")
+        page.wait_for_selector("dialog input[type=password]")
+
+    try:
+        page.goto(f"{process.url}/#/jobs")
+        page.wait_for_selector("dialog input[type=password]")
+        page.keyboard.press("Escape")
+        sign_in(admin[:-1] + "_")
+        page.wait_for_selector("text=The key is not valid")
+        sign_in(admin)
+        page.wait_for_selector("html[data-connection=live]")
+        page.goto(f"{process.url}/#/submit?kind=ocr")
+        page.fill("label:has-text('document') + input", "a.pdf")
+        page.click("button:has-text('Submit job')")
+        page.wait_for_selector(".badge.s-DONE")  # with the CSRF token, and live
+        job = page.url.rpartition("/")[2]
+        page.goto(f"{process.url}/#/queues")
+        page.click("button[aria-label='Pause gpu']")
+        page.click("dialog button:has-text('Pause')")
+        page.wait_for_selector(".state.paused")
+        page.reload()  # the session stays
+        page.wait_for_selector(".state.paused")
+        sign_out("Sign out everywhere")
+        sign_in(reader)
+        for place, complete in {
+            "#/": ".figures a",
+            "#/jobs": f'tr[data-id="{job}"]',
+            f"#/jobs/{job}": ".badge.s-DONE",
+            "#/queues": ".figures a",  # the overview
+            "#/submit": ".empty",
+            "#/uploads": ".quiet",
+            "#/webhooks": ".quiet",
+        }.items():
+            page.goto(f"{process.url}/{place}")
+            page.wait_for_selector(complete)
+            assert "Read-only" in page.inner_text("nav") and "Queues" not in page.inner_text("nav")
+            for word in ("Submit job", "Retry", "Pause", "Run again", "Delete"):
+                assert page.locator(f"main :is(button, a):has-text('{word}')").count() == 0, place
+        page.wait_for_selector("html[data-connection=live]")
+        assert wrong == []
+        # A session that ends while the page is open.
+        bide(
+            "keys", "revoke", reader.split("_")[1], "--url", process.url, environment={"BIDE_KEY": admin}
+        )
+        page.wait_for_selector("dialog :text('The session has ended')")
+        sign_in(admin)
+        page.wait_for_selector("nav a:has-text('Queues')")
+    finally:
+        context.close()
         process.stop()
 
 

@@ -237,8 +237,11 @@ class Unauthenticated(Problem):
 
 class Forbidden(Problem):
     code, status, title = "forbidden", 403, "The credential does not allow this"
-    meaning = "The credential is valid, but does not have the scope that the operation needs."
-    remedy = "Use a credential with the scope that `detail` names."
+    meaning = (
+        "The credential is valid, but does not have the scope that the operation needs; or it is the cookie of a session, "
+        "and the CSRF token of the session is missing."
+    )
+    remedy = "Use a credential with the scope that `detail` names. Pages send the `csrf` of GET /session in `X-CSRF-Token`."
 
 
 class UntrustedHost(Problem):

@@ -37,6 +37,7 @@ from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.identities.oidc import OidcCredentials
+from bide.server.identities.sessions import SessionCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
@@ -150,7 +151,9 @@ def assemble(
         holds=holds,
         progress=progress,
     )
-    authenticator = _authenticator(config, store)
+    key_credentials = KeyCredentials(store)
+    sessions = SessionCredentials(store, key_credentials)
+    authenticator = _authenticator(config, store, key_credentials, sessions)
     keys = ApiKeys(store, None if authenticator is None else authenticator.refresh)
     components = Components(
         config=config,
@@ -170,6 +173,7 @@ def assemble(
         keys=keys,
         authenticator=authenticator,
         audit=audit,
+        sessions=sessions,
         limits=limits,
         admission=admission,
     )
@@ -271,19 +275,23 @@ def _webhooks(config: Config, store: Store) -> WebhookService:
     return WebhookService(store, addresses, sender, publisher, lambda now: job_id(now, os.urandom(16)))
 
 
-def _authenticator(config: Config, store: Store) -> Authenticator | None:
+def _authenticator(
+    config: Config, store: Store, keys: KeyCredentials, sessions: SessionCredentials
+) -> Authenticator | None:
     """None: the service has no authentication."""
     if config.auth.mode not in AUTH_MODES:
         raise SetupError(f"unknown authentication {config.auth.mode!r}: use {' or '.join(AUTH_MODES)}")
     if not config.auth.enabled:
         return None
-    types: list[CredentialType] = [KeyCredentials(store)]
+    types: list[CredentialType] = [keys, sessions]
     if config.auth.oidc is None:
-        return Authenticator(store, types)
-    # The store replaces its `now` when it is opened.
-    oidc = OidcCredentials(config.auth.oidc, lambda: store.now())  # noqa: PLW0108
-    authenticator = Authenticator(store, [*types, oidc])
-    oidc.on_change = authenticator.forget
+        authenticator = Authenticator(store, types)
+    else:
+        # The store replaces its `now` when it is opened.
+        oidc = OidcCredentials(config.auth.oidc, lambda: store.now())  # noqa: PLW0108
+        authenticator = Authenticator(store, [*types, oidc])
+        oidc.on_change = authenticator.forget
+    sessions.on_change = authenticator.refresh
     return authenticator
 
 

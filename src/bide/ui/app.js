@@ -5,15 +5,23 @@ import { Client, ProblemError } from "./bide.js";
 import { announce, button, h, icon, refreshTimes, setText, startTooltips, toastError } from "./dom.js";
 import * as f from "./format.js";
 import { Live } from "./live.js";
+import { Session } from "./session.js";
 
 const root = document.documentElement;
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
-const client = new Client();
-const base = client.url.replace(/\/$/, "");
-const live = new Live(base);
-const readOnly = root.dataset.mode === "read-only";
+const base = new Client().url.replace(/\/$/, "");
+const session = new Session(base);
+await session.start();
+const client = new Client(undefined, { fetch: (url, init) => session.fetch(url, init) });
+const live = new Live(base, session.allows("admin"));
+session.onReturn = () => live.retryNow();
+// Whether the page offers what needs this scope.
+const allows = (scope) => session.allows(scope) && (scope === "read" || root.dataset.mode !== "read-only");
+const readOnly = !["submit", "control", "admin"].some(allows);
+const isAdmin = session.allows("admin");
 
+const ADMIN = ["queues", "workers"]; // pages that need the scope admin
 const PAGES = [
   ["overview", "Overview", "#/"],
   ["jobs", "Jobs", "#/jobs"],
@@ -21,7 +29,7 @@ const PAGES = [
   ["workers", "Workers", "#/workers"],
   ["uploads", "Uploads", "#/uploads"],
   ["webhooks", "Webhooks", "#/webhooks"],
-];
+].filter(([id]) => isAdmin || !ADMIN.includes(id));
 const MODULES = {
   overview: () => import("./overview.js"),
   jobs: () => import("./jobs.js"),
@@ -80,10 +88,11 @@ function buildNav() {
   nav.append(
     h("div", { class: "brand" }, h("a", { href: "#/", "aria-label": "bide: overview" }, h("img", { src: `${base}/ui/icon.svg`, alt: "", width: 22, height: 22 }), h("b", { class: "word" }, "bide")),
       h("span", { class: "note" }, root.dataset.version),
-      h("span", { class: "quick" }, h("a", { href: "#/jobs?focus=1", "aria-label": "Search jobs" }, icon("search")), !readOnly && h("a", { href: "#/submit", "aria-label": "Submit a job" }, icon("plus")))),
+      h("span", { class: "quick" }, h("a", { href: "#/jobs?focus=1", "aria-label": "Search jobs" }, icon("search")), allows("submit") && h("a", { href: "#/submit", "aria-label": "Submit a job" }, icon("plus")))),
     h("div", { class: "links" }, links, moreButton),
     h("div", { class: "foot" },
       readOnly && h("p", null, h("span", { class: "tag" }, "Read-only")),
+      session.isNeeded && h("p", null, h("button", { type: "button", class: "bare", onclick: () => session.askSignOut(), title: `Signed in with ${session.subject}, tenant ${session.tenant}` }, icon("out"), h("span", { class: "word" }, "Sign out"))),
       h("p", { class: "connection" }, dot, connection, rate),
       h("p", { class: "word" }, `Times in ${f.zone()}`),
       h("p", null, h("button", { type: "button", class: "bare", onclick: nextTheme, title: "Change the theme" }, icon("moon"), themeWord),
@@ -91,6 +100,7 @@ function buildNav() {
   more.append(...PAGES.slice(3).map(([id, text, href]) => h("a", { href }, icon(id), text)),
     h("a", { href: `${base}/docs` }, icon("file"), "HTTP interface"),
     h("button", { type: "button", onclick: nextTheme }, icon("moon"), "Change the theme"));
+  if (session.isNeeded) more.append(h("button", { type: "button", onclick: () => session.askSignOut() }, icon("out"), "Sign out"));
   nav.after(more);
 }
 
@@ -104,8 +114,8 @@ live.onState(({ state, lastAt, perSecond }) => {
 // Numbers beside the navigation, from the queues and workers.
 async function refreshNav() {
   if (document.hidden) return;
-  // A key may not be allowed to see all of them.
-  const [queues, workers, uploads] = await Promise.all(["/queues", "/workers", "/uploads?status=UPLOADING"].map((path) => get(path).catch(() => null)));
+  const paths = [isAdmin && "/queues", isAdmin && "/workers", "/uploads?status=UPLOADING"];
+  const [queues, workers, uploads] = await Promise.all(paths.map((path) => (path ? get(path).catch(() => null) : null)));
   const running = queues?.queues.reduce((sum, queue) => sum + queue.running, 0);
   if (queues) setText(notes.get("jobs"), running ? `${f.count(running)} running` : "");
   if (queues) setText(notes.get("queues"), queues.queues.length || "");
@@ -123,7 +133,8 @@ function route() {
   const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
   const params = new URLSearchParams(query);
   if (parts[0] === "jobs" && parts[1]) return ["job", parts[1], params];
-  return [parts[0] in MODULES && parts[0] !== "job" ? parts[0] : "overview", null, params];
+  const known = parts[0] in MODULES && parts[0] !== "job" && (isAdmin || !ADMIN.includes(parts[0]));
+  return [known ? parts[0] : "overview", null, params];
 }
 
 async function open() {
@@ -145,7 +156,7 @@ async function open() {
   main.replaceChildren(view);
   scrollTo(0, 0);
   const context = {
-    client, live, get, post, remove, read, params, arg, view, readOnly, base,
+    client, live, get, post, remove, read, params, arg, view, allows, isAdmin, readOnly, base,
     go: (hash) => { location.hash = hash; },
     // Changes the address without opening the page again.
     setParams: (query) => {
@@ -206,8 +217,9 @@ function repeat(page, read, seconds) {
 // --- keyboard
 
 const KEYS = [
-  ["Search", "/"], ["Next, previous row or job", "j", "k"], ["Open", "Enter"], ["Overview, jobs, queues", "g o", "g j", "g q"],
-  ...(readOnly ? [] : [["Select a row, a range", "x", "Shift+x"], ["Clear the selection", "Esc"], ["Retry, cancel the open job", "r", "c"], ["Submit a job", "n"]]), ["All keys", "?"],
+  ["Search", "/"], ["Next, previous row or job", "j", "k"], ["Open", "Enter"], isAdmin ? ["Overview, jobs, queues", "g o", "g j", "g q"] : ["Overview, jobs", "g o", "g j"],
+  ...(allows("control") ? [["Select a row, a range", "x", "Shift+x"], ["Clear the selection", "Esc"], ["Retry, cancel the open job", "r", "c"]] : []),
+  ...(allows("submit") ? [["Submit a job", "n"]] : []), ["All keys", "?"],
 ];
 
 function showKeys() {
@@ -224,13 +236,13 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
   const key = event.key;
-  const jump = Date.now() - prefix < 1500 && { o: "#/", j: "#/jobs", q: "#/queues", w: "#/workers" }[key];
+  const jump = Date.now() - prefix < 1500 && { o: "#/", j: "#/jobs", ...(isAdmin && { q: "#/queues", w: "#/workers" }) }[key];
   prefix = 0;
   let action;
   if (jump) action = () => { location.hash = jump; };
   else if (key === "g") action = () => { prefix = Date.now(); };
   else if (key === "?") action = showKeys;
-  else if (key === "n" && !readOnly) action = () => { location.hash = "#/submit"; };
+  else if (key === "n" && allows("submit")) action = () => { location.hash = "#/submit"; };
   else if (current.keys[key]) action = () => current.keys[key](event);
   else if (key === "/") action = () => { location.hash = "#/jobs?focus=1"; };
   if (!action) return;

@@ -11,7 +11,7 @@ const DELIVERED = { delivered: "DONE", pending: "RETRYING", failed: "ERROR" };
 const LEVELS = ["debug", "info", "warning", "error", "critical"];
 
 export function show(page) {
-  const { view, get, live, client, readOnly, arg: id } = page;
+  const { view, get, live, client, allows, arg: id } = page;
   const path = `/jobs/${encodeURIComponent(id)}`;
   page.title(`Job ${f.shortId(id)}`);
   let job = null;
@@ -65,20 +65,20 @@ export function show(page) {
       toastError(problem);
     }
   }
-  const canCancel = () => job && !f.TERMINAL.has(job.status) && !job.cancelRequested;
-  const canRetry = () => job && ["ERROR", "CANCELLED", "PARTIAL_SUCCESS"].includes(job.status);
+  const canCancel = () => allows("control") && job && !f.TERMINAL.has(job.status) && !job.cancelRequested;
+  const canRetry = () => allows("control") && job && ["ERROR", "CANCELLED", "PARTIAL_SUCCESS"].includes(job.status);
   const cancel = () => canCancel() && act("cancel", "Cancel this job?", "The service stops it, and cancels its unfinished children. Finished steps are kept for a retry.", { yes: "Cancel the job", no: "Keep it running", danger: true });
   const retry = () => canRetry() && act("retry", "Retry this job?", "The same job runs again. It keeps finished steps and successful children, and counts its attempts from zero.", { yes: "Retry", no: "Leave it" });
-  if (!readOnly) {
+  if (allows("control")) {
     page.onKey("c", cancel);
     page.onKey("r", retry);
   }
   function drawTools() {
     const shown = `${job.status} ${job.cancelRequested}`;
-    if (readOnly || tools.shown === shown) return;
+    if (tools.shown === shown) return;
     tools.shown = shown;
     // The service rejects submissions of its own kinds.
-    tools.replaceChildren(...(job.kind.startsWith("bide.") ? [] : [linkButton("Run again with edited input", `#/submit?${new URLSearchParams({ from: id })}`, { icon: "edit" })]),
+    tools.replaceChildren(...(job.kind.startsWith("bide.") || !allows("submit") ? [] : [linkButton("Run again with edited input", `#/submit?${new URLSearchParams({ from: id })}`, { icon: "edit" })]),
       ...(canCancel() ? [button("Cancel", { icon: "stop", kind: "danger", onclick: cancel })] : []), ...(canRetry() ? [button("Retry", { icon: "retry", kind: "primary", onclick: retry })] : []),
       ...(job.cancelRequested && !f.TERMINAL.has(job.status) ? [h("span", { class: "faint" }, "cancel requested")] : []));
   }

@@ -10,7 +10,7 @@ const ORDERS = [["newest", "Newest first"], ["oldest", "Oldest first"], ["longes
 const PERIODS = [["", "Created any time"], ["1", "Last hour"], ["24", "Last 24 h"], ["168", "Last 7 days"]];
 
 export function show(page) {
-  const { view, get, live, readOnly } = page;
+  const { view, get, live, allows } = page;
   page.title("Jobs");
   let params = new URLSearchParams(page.params);
   const focusSearch = params.has("focus");
@@ -36,7 +36,7 @@ export function show(page) {
   const list = h("ul", { class: "suggestions", id: "suggestions", role: "listbox", "aria-label": "Suggestions", hidden: true });
   const wrong = h("p", { class: "invalid-note", role: "alert", hidden: true });
   const filters = h("div", { class: "filters" });
-  view.append(h("header", { class: "head" }, h("h1", null, "Jobs"), total, h("div", { class: "tools" }, !readOnly && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))),
+  view.append(h("header", { class: "head" }, h("h1", null, "Jobs"), total, h("div", { class: "tools" }, allows("submit") && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))),
     h("div", { class: "search-place" }, box, list), wrong, filters);
 
   const change = (edit) => {
@@ -131,7 +131,7 @@ export function show(page) {
   const body = h("tbody");
   const whole = h("input", { type: "checkbox", "aria-label": "Select this page", onchange: () => { for (const job of jobs) choose(job, whole.checked); drawSelection(); } });
   const table = h("table", { class: "jobs-table" }, h("caption", { class: "sr" }, "Jobs"), h("thead", null, h("tr", null,
-    !readOnly && h("th", { scope: "col", class: "col-select" }, h("label", null, whole)),
+    allows("control") && h("th", { scope: "col", class: "col-select" }, h("label", null, whole)),
     h("th", { scope: "col", class: "col-status" }, "Status"), h("th", { scope: "col", class: "col-job" }, "Job"), h("th", { scope: "col", class: "doing-cell" }, "Progress or error"), h("th", { scope: "col", class: "col-attempts number" }, "Attempts"),
     h("th", { scope: "col", class: "col-queue" }, "Queue"), h("th", { scope: "col", class: "col-labels" }, "Labels"), h("th", { scope: "col", class: "col-run number" }, "Run time"), h("th", { scope: "col", class: "col-created number" }, "Created"))), body);
   const newer = button("Newer", { kind: "small", onclick: () => { const before = cursors.pop(); if (before) params.set("cursor", before); else params.delete("cursor"); page.setParams(params); reader.now(); } });
@@ -139,7 +139,7 @@ export function show(page) {
   const shown = h("span", { class: "faint" });
   const arrived = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { arrived.hidden = true; shownQuery = null; reader.now(); } });
   const none = h("div", { hidden: true });
-  const bulk = readOnly ? null : bulkBar(page, { params: () => params, selected, changed: () => { focusRow(lastSelected); reader.soon(); }, cleared: () => drawSelection() });
+  const bulk = !allows("control") ? null : bulkBar(page, { params: () => params, selected, changed: () => { focusRow(lastSelected); reader.soon(); }, cleared: () => drawSelection() });
   const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
   view.append(panel, bulk ?? "");
 
@@ -179,7 +179,7 @@ export function show(page) {
     const id = h("button", { type: "button", class: "id", title: `Copy ${job.jobId}`, onclick: (event) => { event.stopPropagation(); navigator.clipboard?.writeText(job.jobId); announce("Copied"); } }, f.shortId(job.jobId));
     // A click with Shift selects a range.
     parts.check = h("input", { type: "checkbox", "aria-label": `Select ${cut(f.jobName(job), 100)}`, onclick: (event) => toggle(row.parts.job, event.shiftKey) });
-    const row = h("tr", { data: { id: job.jobId }, tabindex: -1 }, !readOnly && h("td", { class: "col-select" }, h("label", null, parts.check)), parts.status,
+    const row = h("tr", { data: { id: job.jobId }, tabindex: -1 }, allows("control") && h("td", { class: "col-select" }, h("label", null, parts.check)), parts.status,
       h("th", { scope: "row", class: "col-job" }, h("span", { class: "two" }, h("a", { href: `#/jobs/${job.jobId}` }, name(f.jobName(job))), h("span", null, id, job.labels?.name ? h("span", { class: "faint" }, " · ", name(job.kind)) : null))),
       parts.doing, parts.attempts, h("td", { class: "col-queue" }, name(job.queue)), h("td", { class: "col-labels labels" }, labels.map(([key, value]) => h("span", { class: "label", title: cut(`${key}: ${value}`, 300) }, name(key), h("b", null, name(value))))),
       parts.run, h("td", { class: "col-created number faint" }, ago(job.createdAt)));
@@ -274,7 +274,7 @@ export function show(page) {
     if (none.hidden) return;
     const terms = [...params].filter(([key]) => key === "q" || key in NAMES);
     none.replaceChildren(filtered ? empty("No job matches", "Remove a filter:", h("p", { class: "filters centered" }, terms.map(([key, value]) => button(`${key === "q" ? "Search" : NAMES[key]} ${cut(value, 60)}`, { icon: "close", kind: "small", onclick: () => { if (key === "q") input.value = ""; change(() => removeValue(params, key, value)); } }))))
-      : empty("No jobs yet", "Submit the first job, and it appears here within a second.", !readOnly && linkButton("Submit job", "#/submit", { kind: "primary", icon: "plus" })));
+      : empty("No jobs yet", "Submit the first job, and it appears here within a second.", allows("submit") && linkButton("Submit job", "#/submit", { kind: "primary", icon: "plus" })));
   }
 
   // --- keyboard
@@ -345,7 +345,7 @@ export function show(page) {
   });
   drawFilters();
   const reader = page.refresh(read, 5);
-  Promise.all([get("/kinds"), get("/queues"), get("/stats").catch(() => ({ total: { failed: {} } }))]).then(([one, two, three]) => {
+  Promise.all([get("/kinds"), page.isAdmin ? get("/queues") : { queues: [] }, get("/stats").catch(() => ({ total: { failed: {} } }))]).then(([one, two, three]) => {
     kinds = one.kinds;
     queues = two.queues;
     codes = three.total.failed;

@@ -1,12 +1,13 @@
 // The live connection: one WebSocket per tab, whose events are delivered in batches, at most ten per second.
 // After an interruption it continues each subscription after its last event.
 
-const MAIN = { type: ["status", "progress", "queue", "deleted"] };
+const MAIN = ["status", "progress", "deleted"];
 const PAUSE = 100; // milliseconds between two batches
 const OFFLINE = 20_000; // milliseconds without a connection
 
 export class Live {
-  constructor(url) {
+  // `queues`: whether the caller may see the events of queues.
+  constructor(url, queues = true) {
     this.url = url.replace(/^http/, "ws") + "/ws";
     this.state = "connecting";
     this.lastAt = null; // of the last sign of life
@@ -17,14 +18,14 @@ export class Live {
     this._batch = [];
     this._seen = 0;
     this._tries = 0;
-    this._add("main", MAIN);
+    this._add("main", { type: queues ? [...MAIN, "queue"] : MAIN });
     setInterval(() => {
       this.perSecond = Math.round(this._seen / 2);
       this._seen = 0;
       this._tell();
     }, 2000);
-    addEventListener("online", () => this._retryNow());
-    document.addEventListener("visibilitychange", () => document.hidden || this._retryNow());
+    addEventListener("online", () => this.retryNow());
+    document.addEventListener("visibilitychange", () => document.hidden || this.retryNow());
     this._connect();
   }
 
@@ -89,7 +90,7 @@ export class Live {
     };
   }
 
-  _retryNow() {
+  retryNow() {
     if (this._socket && this._socket.readyState > 1) this._connect();
   }
 

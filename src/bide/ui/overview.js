@@ -10,7 +10,7 @@ const RANGES = { "1h": [3600, "hour", 60, "minute"], "6h": [6 * 3600, "6 hours",
 const ROWS = 7;
 
 export function show(page) {
-  const { view, params, get, live, readOnly, go } = page;
+  const { view, params, get, live, allows, isAdmin, go } = page;
   page.title("Overview");
   const standard = "6h";
   let range = params.get("range") in RANGES ? params.get("range") : standard;
@@ -26,7 +26,7 @@ export function show(page) {
   const ranges = segments("Period", Object.keys(RANGES).map((value) => [value, value.replace(/(\d+)/, "$1\u202f")]), range, (value) => { range = value; chosen = true; remember(); statsReader.now(); });
   view.append(h("header", { class: "head" }, h("h1", null, "Overview"),
     h("div", { class: "tools" }, h("label", { class: "search small" }, icon("search"), search, h("kbd", null, "/")), kinds, ranges,
-      !readOnly && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))));
+      allows("submit") && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))));
 
   const warnings = h("ul", { class: "warnings", hidden: true, "aria-label": "Warnings" });
   const figures = h("dl", { class: "figures" });
@@ -45,7 +45,7 @@ export function show(page) {
   const table = queueTable(page, () => reader.now());
   queues.body.append(table);
   const content = h("div", { class: "content" }, warnings, figures, h("div", { class: "columns two-one" }, running, failures),
-    h("div", { class: "columns one-one plots" }, throughput, times), queues);
+    h("div", { class: "columns one-one plots" }, throughput, times), isAdmin && queues);
   const first = h("div", { class: "first", hidden: true });
   view.append(content, first);
 
@@ -100,6 +100,15 @@ export function show(page) {
     return { active };
   }
 
+  // The same figures for a key without the scope admin, which does not see the queues.
+  async function countJobs(filter) {
+    const [waiting, active] = await Promise.all(["PENDING", "PROCESSING"].map(async (status) => (await get(`/jobs?status=${status}&count=true&limit=1${filter}`)).count));
+    figure("waiting", "Waiting", f.count(waiting.value, waiting.more), "\u00a0", "");
+    figure("running", "Running", f.count(active.value, active.more), "\u00a0", "");
+    setText(running.noteElement, `${f.count(active.value, active.more)} running`);
+    return { active: active.value };
+  }
+
   const cells = new Map();
   function figure(id, title, value, note, href, spark, extra) {
     if (!cells.has(id)) {
@@ -113,13 +122,13 @@ export function show(page) {
     if (extra != null) setText(parts.extra, extra);
     if (spark) parts.spark.replaceChildren(spark);
   }
-  for (const [id, title, href] of [["waiting", "Waiting", "#/jobs?status=PENDING"], ["running", "Running", "#/jobs?status=PROCESSING"], ["finished", "Finished, last hour", "#/jobs?status=DONE"], ["failed", "Failed, last hour", "#/jobs?status=ERROR"], ["wait", "Wait p95, last hour", "#/queues"]]) figure(id, title, f.NONE, "\u00a0", href);
+  for (const [id, title, href] of [["waiting", "Waiting", "#/jobs?status=PENDING"], ["running", "Running", "#/jobs?status=PROCESSING"], ["finished", "Finished, last hour", "#/jobs?status=DONE"], ["failed", "Failed, last hour", "#/jobs?status=ERROR"], ["wait", "Wait p95, last hour", isAdmin ? "#/queues" : "#/jobs"]]) figure(id, title, f.NONE, "\u00a0", href);
 
   async function read() {
     const filter = kind ? `&kind=${encodeURIComponent(kind)}` : "";
     const [active, all, kindList] = await Promise.all([
       get(`/jobs?status=PROCESSING&status=RETRYING&status=UPLOADING&limit=${ROWS}${filter}`),
-      get("/queues"),
+      isAdmin ? get("/queues") : countJobs(filter),
       known ? null : get("/kinds"),
     ]);
     if (kindList) {
@@ -131,12 +140,12 @@ export function show(page) {
     jobs.clear();
     for (const job of active.jobs) jobs.set(job.jobId, job);
     drawRunning();
-    const { active: count } = showQueues(all.queues);
+    const { active: count } = isAdmin ? showQueues(all.queues) : all;
     const hiddenJobs = Math.max(0, count - active.jobs.length);
     runningFoot.replaceChildren(h("span", { class: "faint" }, !active.jobs.length ? "" : hiddenJobs ? `${f.count(hiddenJobs)} more in progress` : "All that are in progress"),
       h("a", { href: "#/jobs?status=PROCESSING&status=RETRYING&status=UPLOADING" }, "View all"));
     const newest = active.jobs.length ? active : await get("/jobs?limit=1");
-    showFirst(!newest.jobs.length, all.queues);
+    showFirst(!newest.jobs.length, all.queues ?? []);
   }
 
   function showWarnings(found) {
@@ -198,7 +207,7 @@ export function show(page) {
     setText(failures.noteElement, `${f.count(sum(whole.total.failed))} in the last ${text}`);
     failuresFoot.hidden = !codes.length;
     const query = new URLSearchParams({ status: "ERROR", ...(kind && { kind }), createdAfter: whole.from });
-    failuresFoot.replaceChildren(h("span", { class: "faint" }, codes.length > 6 ? `${codes.length - 6} more codes` : ""), h("a", { href: `#/jobs?${query}` }, readOnly ? "Open failed jobs" : "Open and retry failed jobs"));
+    failuresFoot.replaceChildren(h("span", { class: "faint" }, codes.length > 6 ? `${codes.length - 6} more codes` : ""), h("a", { href: `#/jobs?${query}` }, allows("control") ? "Open and retry failed jobs" : "Open failed jobs"));
     if (!codes.length) {
       failures.body.replaceChildren(h("p", { class: "quiet" }, `No job has failed in the last ${text}.`));
       return;
@@ -237,8 +246,8 @@ export function show(page) {
       empty("No jobs yet", list.length ? "The service is ready. Submit the first job and this page shows it within a second." : "The app has no kinds. Register a handler with @app.job, and start the service again."),
       simple ? commands(simple) : "",
       h("div", { class: "columns one-one" },
-        rows(panel("Queues", { note: all.length }), all.map((queue) => [statusIcon(queue.paused ? "CANCELLED" : queue.served ? "DONE" : "RETRYING"), queue.name, queue.paused ? "paused" : queue.served ? "served" : "no worker"])),
-        rows(panel("Kinds", { note: list.length }), list.map((one) => [null, one.kind, [Object.keys(one.inputSchema.properties ?? {}).slice(0, 3).join(", "), !readOnly && [" · ", h("a", { href: `#/submit?kind=${encodeURIComponent(one.kind)}` }, "Submit")]]]))));
+        isAdmin && rows(panel("Queues", { note: all.length }), all.map((queue) => [statusIcon(queue.paused ? "CANCELLED" : queue.served ? "DONE" : "RETRYING"), queue.name, queue.paused ? "paused" : queue.served ? "served" : "no worker"])),
+        rows(panel("Kinds", { note: list.length }), list.map((one) => [null, one.kind, [Object.keys(one.inputSchema.properties ?? {}).slice(0, 3).join(", "), allows("submit") && [" · ", h("a", { href: `#/submit?kind=${encodeURIComponent(one.kind)}` }, "Submit")]]]))));
   }
 
   // How to submit a job of this kind: with curl, in Python, and with the command line.
@@ -254,7 +263,7 @@ export function show(page) {
     const text = h("pre", { tabindex: 0 }, texts[shown]);
     const ways = segments("Way to submit", Object.keys(texts).map((one) => [one, one]), shown, (value) => { shown = value; setText(text, texts[value]); });
     return h("section", { class: "panel command", "aria-label": "Command" }, h("header", null, ways, h("div", { class: "aside" }, copyButton(() => texts[shown], "Copy the command"))), text,
-      h("footer", null, h("span", { class: "waiting-dot" }, h("span", { class: "dot" }), "Waiting for the first job"), !readOnly && h("span", null, "or ", h("a", { href: "#/submit" }, "fill in a form"))));
+      h("footer", null, h("span", { class: "waiting-dot" }, h("span", { class: "dot" }), "Waiting for the first job"), allows("submit") && h("span", null, "or ", h("a", { href: "#/submit" }, "fill in a form"))));
   }
 
   const reader = page.refresh(read, 5);

@@ -4,13 +4,13 @@ import { announce, button, confirm, h, icon, keyed, meter, name, panel, setText,
 import * as f from "./format.js";
 
 // A table of queues, which the overview has, too. `changed` is called after an action.
-export function queueTable({ readOnly, post }, changed) {
+export function queueTable({ allows, post }, changed) {
   const body = h("tbody");
   const table = h("table", { class: "queues" }, h("thead", null, h("tr", null,
     h("th", { scope: "col" }, "Queue"), h("th", { scope: "col", class: "number" }, "Waiting"), h("th", { scope: "col", class: "number" }, "Oldest"),
     h("th", { scope: "col", class: "number wait", title: "How long a job would wait that is submitted now" }, "Predicted wait"),
     h("th", { scope: "col", class: "number scheduled" }, "Scheduled"), h("th", { scope: "col", class: "number" }, "Running / slots"), h("th", { scope: "col", class: "use" }, h("span", { class: "sr" }, "In use")),
-    h("th", { scope: "col" }, "State"), !readOnly && h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")))), body);
+    h("th", { scope: "col" }, "State"), allows("admin") && h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")))), body);
 
   async function act(queue, verb) {
     if (verb === "pause") {
@@ -31,7 +31,7 @@ export function queueTable({ readOnly, post }, changed) {
     const link = (status) => `#/jobs?${new URLSearchParams({ queue: queue.name, ...(status && { status }) })}`;
     const cells = { waiting: h("a", { href: link("PENDING") }), oldest: h("span"), wait: h("td", { class: "number wait", data: { label: "wait" } }), scheduled: h("span"), running: h("a", { href: link("PROCESSING") }), use: h("td", { class: "use" }), state: h("td", { class: "state-cell" }), action: h("td", { class: "action" }) };
     const row = h("tr", null, h("th", { scope: "row" }, h("a", { href: link() }, name(queue.name))), h("td", { class: "number", data: { label: "waiting" } }, cells.waiting), h("td", { class: "number", data: { label: "oldest" } }, cells.oldest), cells.wait,
-      h("td", { class: "number scheduled", data: { label: "scheduled" } }, cells.scheduled), h("td", { class: "number", data: { label: "running" } }, cells.running), cells.use, cells.state, !readOnly && cells.action);
+      h("td", { class: "number scheduled", data: { label: "scheduled" } }, cells.scheduled), h("td", { class: "number", data: { label: "running" } }, cells.running), cells.use, cells.state, allows("admin") && cells.action);
     return Object.assign(row, { parts: cells });
   }
 
@@ -49,7 +49,7 @@ export function queueTable({ readOnly, post }, changed) {
     cells.shown = state;
     cells.state.replaceChildren(h("span", { class: `state ${state}` }, state === "paused" && icon("pause"), state === "unserved" && icon("warning"),
       { paused: "Paused", serving: "Serving", unserved: "No worker" }[state]));
-    if (readOnly) return;
+    if (!allows("admin")) return;
     const verb = queue.paused ? "resume" : "pause";
     cells.action.replaceChildren(button(queue.paused ? "Resume" : "Pause", { icon: queue.paused ? "play" : "pause", kind: "small", "aria-label": `${queue.paused ? "Resume" : "Pause"} ${queue.name}`,
       onclick: () => act({ ...queue, running: Number.parseInt(cells.running.textContent.replace(/,/g, ""), 10) || 0 }, verb) }));

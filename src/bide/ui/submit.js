@@ -6,11 +6,11 @@ import * as f from "./format.js";
 let ids = 0;
 
 export function show(page) {
-  const { view, get, client, params, readOnly } = page;
+  const { view, get, client, params, allows, readOnly } = page;
   page.title("Submit a job");
   view.append(h("header", { class: "head" }, h("h1", null, "Submit a job")));
-  if (readOnly) {
-    view.append(empty("This dashboard is read-only", "Submit jobs with the command bide submit, or by HTTP."));
+  if (!allows("submit")) {
+    view.append(empty(readOnly ? "This dashboard is read-only" : "The key lacks the scope submit", "Submit jobs with the command bide submit, or by HTTP."));
     return;
   }
   const box = panel("Job");

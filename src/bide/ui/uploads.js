@@ -24,7 +24,7 @@ function list(page, status, title, none) {
   const body = h("tbody");
   const cols = under ? ["Progress"] : ["Size", "Type"];
   const table = h("table", { class: "uploads" }, h("caption", { class: "sr" }, title), h("thead", null, h("tr", null, h("th", { scope: "col", class: "col-name" }, "File"), cols.map((text) => h("th", { scope: "col", class: text === "Size" ? "number" : text === "Progress" ? "doing-cell" : "type" }, text)),
-    h("th", { scope: "col", class: "way" }, "Sent"), h("th", { scope: "col" }, "Job"), h("th", { scope: "col", class: "number" }, "Begun"), h("th", { scope: "col", class: "number expires" }, "Expires"), !page.readOnly && h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")))), body);
+    h("th", { scope: "col", class: "way" }, "Sent"), h("th", { scope: "col" }, "Job"), h("th", { scope: "col", class: "number" }, "Begun"), h("th", { scope: "col", class: "number expires" }, "Expires"), page.allows("submit") && h("th", { scope: "col" }, h("span", { class: "sr" }, "Actions")))), body);
   const quiet = h("p", { class: "quiet", hidden: true }, none);
   const more = button("Older", { kind: "small", onclick: () => { pages.push(next); reader.now(); } });
   const back = button("Newer", { kind: "small", onclick: () => { pages.pop(); reader.now(); } });
@@ -53,7 +53,7 @@ function list(page, status, title, none) {
       under ? h("td", { class: "doing-cell" }, h("span", { class: "with-bar" }, parts.what, parts.bar, parts.percent)) : [h("td", { class: "number" }, f.size(upload.size)), h("td", { class: "type faint" }, name(upload.contentType))],
       h("td", { class: "way muted" }, WAYS[upload.way] ?? upload.way), h("td", null, job), h("td", { class: "number faint" }, ago(upload.createdAt)),
       h("td", { class: "number faint expires" }, upload.expiresAt ? at(upload.expiresAt, `in ${f.age(Math.max(0, (new Date(upload.expiresAt) - Date.now()) / 1000))}`) : f.NONE),
-      !page.readOnly && h("td", { class: "action" }, button("Delete", { icon: "trash", kind: "small danger", "aria-label": `Delete ${upload.name}`, onclick: () => remove(upload) }))), { parts });
+      page.allows("submit") && h("td", { class: "action" }, button("Delete", { icon: "trash", kind: "small danger", "aria-label": `Delete ${upload.name}`, onclick: () => remove(upload) }))), { parts });
   }
   function update({ parts }, upload) {
     if (!under) return;

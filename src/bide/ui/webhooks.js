@@ -24,7 +24,7 @@ export function show(page) {
   }
 
   function create(webhook) {
-    const box = panel("", { aside: !page.readOnly && button("Send a test", { kind: "small", onclick: () => test(webhook) }) });
+    const box = panel("", { aside: page.allows("control") && button("Send a test", { kind: "small", onclick: () => test(webhook) }) });
     box.heading.append(name(webhook.url));
     box.facts = h("p", { class: "quiet" });
     box.rows = h("ul", { class: "rows" });

@@ -140,10 +140,10 @@ async def test_every_operation_needs_its_scope(site: Site) -> None:
                 assert f"`{operation.scope}`" in reply.json()["detail"]
         if operation.method not in SAFE:
             assert operation.scope != "read", operation.name
-    # putContent and putPart: the signature in the URL is the credential.
+    # putContent and putPart: the signature in the URL is the credential. Any credential has a session.
     assert public == {
         *("getHealth", "getReadiness", "listProblems", "getProblem", "getService", "getUiFile"),
-        *("getTusOptions", "putContent", "putPart"),
+        *("getTusOptions", "putContent", "putPart", "signIn", "getSession", "signOut"),
     }
 
 

@@ -67,7 +67,7 @@ async def test_nothing_else_is_served(service: Service, path: str) -> None:
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 # What the first page loads.
 FIRST = ("bide.js", "dom.js", "format.js", "live.js", "app.js", "overview.js", "queues.js", "plot.js")
-FIRST_FILES = (*FIRST, "theme.js", "dashboard.css", "icon.svg")
+FIRST_FILES = (*FIRST, "session.js", "theme.js", "dashboard.css", "icon.svg")
 
 
 async def test_a_browser_gets_the_dashboard_and_programs_get_links(service: Service) -> None:

@@ -19,6 +19,7 @@ from bide.server.events.broadcaster import Broadcaster
 from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys
+from bide.server.identities.sessions import SessionCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
@@ -62,6 +63,7 @@ class Components:
     keys: ApiKeys
     authenticator: Authenticator | None  # None: the service has no authentication
     audit: AuditLog
+    sessions: SessionCredentials
     limits: ServiceLimits
     admission: Admission
     # The cache of status responses: rendered bodies by job id, ETag and base path.

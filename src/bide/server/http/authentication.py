@@ -1,16 +1,27 @@
 """The identity of a request: which credential it has, and whether its scope allows the operation.
 
-The service checks it after the route is known, and before it reads the query, the body or the store.
+1. The credential is the bearer token of the Authorization header; without this header, the cookie of a session.
+2. A browser adds a cookie to requests of any page. So a request that could change something needs the CSRF token of the
+   session, too; and the cookie does not count if the browser reports that the page is of another origin.
+3. The service checks this after the route is known, and before it reads the query, the body or the store.
 """
 
 from __future__ import annotations
 
+import hmac
+import re
+from urllib.parse import quote
+
 from bide.core.errors import Forbidden, Problem, Unauthenticated
+from bide.server.http.cors import SAFE
+from bide.server.http.hosts import is_same_host, read_names, split_origin
 from bide.server.http.request import HttpRequest
 from bide.server.http.routing import Route
-from bide.server.identities import NOBODY
+from bide.server.identities import NOBODY, Principal
 from bide.server.identities.authenticator import Authenticator
+from bide.server.identities.sessions import csrf_token, session_token
 
+COOKIE = "bide_session"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bide"'}
 
 
@@ -33,14 +44,18 @@ async def authenticate(request: HttpRequest, route: Route, authenticator: Authen
     """
     scope = route.scope
     try:
-        token, header = _bearer(request)
-        principal = await authenticator.verify(token, header)
-    except (
-        Problem
-    ):  # for a public operation also if the store cannot be read: a probe must still get its answer
+        session = _session(request)
+        if session is None:
+            token, header = _bearer(request)
+            principal = await authenticator.verify(token, header)
+        else:
+            principal = await _of_session(request, session, authenticator)
+    except Problem as problem:
+        # For a public operation also if the store cannot be read: a probe must still get its answer.
         if scope is not None:
             raise
         principal = NOBODY
+        request.refusal = problem
     request.principal = principal  # also of a call that is refused, for the audit log
     if scope is not None and scope not in principal.scopes:
         raise Forbidden(
@@ -66,3 +81,51 @@ def _bearer(request: HttpRequest) -> tuple[str, str]:
             "the Authorization header has another form than `Bearer KEY`", headers=_CHALLENGE
         )
     return token, header
+
+
+# --- sessions
+
+
+def _session(request: HttpRequest) -> str | None:
+    """The text of the session that the request belongs to."""
+    cookies = request.header(b"cookie")
+    if cookies is None or request.header(b"authorization") is not None or _is_foreign(request):
+        return None
+    for cookie in re.split("[;,]", cookies):  # a repeated header is joined by commas
+        name, _, text = cookie.strip(" ").partition("=")
+        if name == COOKIE and text:
+            return text
+    return None
+
+
+def _is_foreign(request: HttpRequest) -> bool:
+    """Whether a page of another origin has sent the request."""
+    origin = request.header(b"origin")
+    if origin is None or is_same_host(origin, request.host):
+        return False
+    page = split_origin(origin)  # a proxy may have changed the host of the request
+    return page is None or page[1] not in read_names(request.components.config.http.trusted_hosts)
+
+
+async def _of_session(request: HttpRequest, text: str, authenticator: Authenticator) -> Principal:
+    token = session_token(text)
+    principal = authenticator.known(token) or await authenticator.verify(token)
+    request.principal = principal
+    expected = csrf_token(text)
+    if request.scope.get("method", "GET") not in SAFE:
+        given = request.header(b"x-csrf-token") or ""
+        if not hmac.compare_digest(given.encode(), expected.encode()):
+            raise Forbidden(
+                "A request with the cookie of a session needs the `csrf` of GET /session in X-CSRF-Token."
+            )
+    request.csrf = expected
+    return principal
+
+
+def session_cookie(request: HttpRequest, text: str, seconds: float) -> tuple[bytes, bytes]:
+    """The header that stores a session in the browser, for the paths of the service."""
+    scheme = request.forwarded_scheme or request.scope.get("scheme", "http")
+    path = quote(request.base, safe="/%:@!$&'()*+=~-._") or "/"
+    secure = "; Secure" if scheme == "https" else ""
+    cookie = f"{COOKIE}={text}; Path={path}; Max-Age={seconds:.0f}; HttpOnly; SameSite=Lax{secure}"
+    return b"set-cookie", cookie.encode()

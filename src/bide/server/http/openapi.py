@@ -43,6 +43,7 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Allow": ("The methods that the resource supports.", {"type": "string"}),
     "Cache-Control": ("Whether and for how many seconds a cache may keep it.", {"type": "string"}),
     "Vary": ("The request headers that the response depends on.", {"type": "string"}),
+    "Set-Cookie": ("The cookie of the session.", {"type": "string"}),
     "ETag": ("The version of the resource.", {"type": "string"}),
     "Preference-Applied": ("The preference that the service applied.", {"type": "string"}),
     "Content-Range": ("The range of the returned bytes.", {"type": "string"}),

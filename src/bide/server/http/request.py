@@ -81,6 +81,8 @@ class HttpRequest:
     details = True  # False: the response to a probe contains only a status
     principal: Principal = ANYONE  # the caller
     tenant = ANYONE.tenant  # whose jobs, uploads and events the caller sees
+    refusal: Problem | None = None  # why the caller of a public operation is nobody
+    csrf: str | None = None  # the CSRF token of the caller's session; None: the caller has none
     # From a trusted proxy.
     forwarded_scheme: str | None = None
     forwarded_host: str | None = None

@@ -98,10 +98,12 @@ def _template() -> str:
 def dashboard(request: HttpRequest, version: str) -> Response:
     """Return the page of the dashboard. Its files are under the path where the service is mounted."""
     page = _template()
+    config = request.components.config
     for name, value in (
         ("$BASE", request.base),
         ("$VERSION", version),
-        ("$MODE", request.components.config.http.ui),
+        ("$MODE", config.http.ui),
+        ("$AUTH", "keys" if config.auth.enabled else "none"),
     ):
         page = page.replace(name, escape(value))
     return text_response(

@@ -206,12 +206,15 @@ class KeyCredentials:
         if not token.startswith("bide_"):
             return None
         match = _KEY.fullmatch(token)
-        key = None if match is None else self._keys.get(match[1])
-        # An unknown id takes as long as a wrong secret.
-        given = _hash("" if match is None else match[2])
+        return self.find(*(("", _NO_HASH) if match is None else (match[1], _hash(match[2]))))
+
+    def find(self, key_id: str, sha256: str) -> Principal:
+        """The principal of a key, by the hash of one of its secrets. Raises Unauthenticated."""
+        key = self._keys.get(key_id)
         now = self._store.now()
+        # An unknown id takes as long as a wrong secret.
         hashes = (SecretHash(_NO_HASH),) if key is None else _valid(key.hashes, now)
-        found = [known for known in hashes if hmac.compare_digest(known.sha256, given)]
+        found = [known for known in hashes if hmac.compare_digest(known.sha256, sha256)]
         if key is None or not found:
             raise Unauthenticated("the API key is unknown, or it was revoked or replaced")
         if key.expires_at is not None and key.expires_at <= now:
@@ -223,12 +226,16 @@ class KeyCredentials:
             f"key:{key.id}",
             min(ends, default=math.inf),
             self,
-            proof=given,
+            proof=sha256,
         )
 
     def is_valid(self, principal: Principal) -> bool:
-        key = self._keys.get(principal.subject.removeprefix("key:"))
-        return key is not None and any(known.sha256 == principal.proof for known in key.hashes)
+        return self.knows(principal.subject.removeprefix("key:"), principal.proof)
+
+    def knows(self, key_id: str, sha256: str) -> bool:
+        """Whether a key exists and has the secret with this hash."""
+        key = self._keys.get(key_id)
+        return key is not None and any(known.sha256 == sha256 for known in key.hashes)
 
     def use(self, principal: Principal) -> None:
         self._used.add(principal.subject)

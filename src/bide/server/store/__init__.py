@@ -54,6 +54,7 @@ RecordTable = Literal[
     "api_keys",
     "api_key_uses",
     "audit",
+    "sessions",
     "limits",
 ]
 RECORDS: frozenset[str] = frozenset(get_args(RecordTable))

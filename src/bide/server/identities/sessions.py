@@ -1,0 +1,164 @@
+"""Sessions: a browser in which somebody has signed in with an API key sends a cookie in place of the key.
+
+1. The text of a session has 256 random bits. Only its SHA-256 is stored, as the name of a record.
+2. A session has the tenant and the scopes of its key. It ends with the key, and with the secret that it was opened with.
+3. A page of another site can make a browser send the cookie, but cannot read the CSRF token, which is made from the text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+import msgspec
+
+from bide.core.errors import Unauthenticated
+from bide.server.identities import Principal
+from bide.server.identities.authenticator import mark_changed
+from bide.server.identities.keys import KeyCredentials, new_secret
+from bide.server.store import RecordAccess, RecordFilter, RecordStore, StoreUnavailable
+
+LIFETIME = 7 * 86400.0  # seconds
+MAX_SESSIONS = 100  # per key; a new one ends the oldest
+# A header cannot contain a line break, so no Authorization header has the token of a session.
+_PREFIX = "session\n"
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session as it is stored."""
+
+    key_id: str
+    proof: str  # the SHA-256 of the key's secret
+    created_at: float
+    expires_at: float
+
+
+_read_session = msgspec.json.Decoder(Session).decode
+
+
+def session_token(text: str) -> str:
+    """The token for `Authenticator.verify`."""
+    return _PREFIX + text
+
+
+def csrf_token(text: str) -> str:
+    return hmac.new(text.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+class SessionCredentials:
+    """The sessions in a store, as a credential of requests (`CredentialType`). `on_change` is called when some end."""
+
+    def __init__(self, store: RecordStore, keys: KeyCredentials) -> None:
+        self._store = store
+        self._keys = keys
+        self._sessions: dict[str, Session] = {}  # by the hashes of their texts
+        self._loads = 0
+        self.on_change: Callable[[], Awaitable[None]] | None = None
+
+    # --- signing in and out
+
+    async def open(self, key: str) -> tuple[str, Principal]:
+        """Begin a session. Return its text, which is not stored. Raises Unauthenticated."""
+        owner = await self._keys.verify(key)
+        if owner is None:
+            raise Unauthenticated("this is no API key: keys begin with `bide_`")
+        text, now = new_secret(), self._store.now()
+        digest = _hash(text)
+        session = Session(_key_id(owner), owner.proof, now, min(now + LIFETIME, owner.expires_at))
+        ended = [name for name, other in self._sessions.items() if other.expires_at <= now]
+        ended += self._of(session.key_id)[: -MAX_SESSIONS + 1]
+
+        def change(tx: RecordAccess) -> None:
+            for name in ended:
+                tx.put_text("sessions", name, None)
+            tx.put_text("sessions", digest, msgspec.json.encode(session).decode())
+            if ended:
+                mark_changed(tx)
+
+        await self._store.change_records(change)
+        self._sessions[digest] = session
+        if ended:
+            await self._refresh()
+        return text, self._principal(digest, session)
+
+    async def close(self, principal: Principal, *, everywhere: bool = False) -> None:
+        """End the session of this principal, if it is one; or all sessions of its key."""
+        ended = [principal.proof] if principal.credential is self else []
+        if everywhere:
+            await self.load()  # sessions that other replicas have begun
+            ended = self._of(_key_id(principal))
+
+        def change(tx: RecordAccess) -> None:
+            for name in ended:
+                tx.put_text("sessions", name, None)
+            mark_changed(tx)
+
+        if ended:
+            await self._store.change_records(change)
+            await self._refresh()
+
+    def _of(self, key_id: str) -> list[str]:
+        """The sessions of a key, the oldest first."""
+        found = [name for name, session in self._sessions.items() if session.key_id == key_id]
+        return sorted(found, key=lambda name: self._sessions[name].created_at)
+
+    async def _refresh(self) -> None:
+        if self.on_change is not None:
+            with contextlib.suppress(StoreUnavailable):  # the change is stored, and will be read later
+                await self.on_change()
+
+    # --- requests
+
+    async def load(self) -> None:
+        self._loads += 1
+        self._sessions = await self._read()
+
+    async def _read(self, names: Iterable[str] = ()) -> dict[str, Session]:
+        filter = RecordFilter(tenant="-", names=tuple(names))
+        texts = await self._store.records("sessions", filter)
+        return {name: _read_session(text) for name, text in texts.items()}
+
+    async def verify(self, token: str) -> Principal | None:
+        if not token.startswith(_PREFIX):
+            return None
+        digest = _hash(token.removeprefix(_PREFIX))
+        session = self._sessions.get(digest)
+        while session is None:  # another replica may have begun it
+            loads = self._loads
+            found = (await self._read([digest])).get(digest)
+            if found is None:
+                raise _ended()
+            if loads == self._loads:  # otherwise it may have ended meanwhile
+                session = self._sessions[digest] = found
+        return self._principal(digest, session)
+
+    def _principal(self, digest: str, session: Session) -> Principal:
+        if session.expires_at <= self._store.now():
+            raise _ended()
+        owner = self._keys.find(session.key_id, session.proof)
+        end = min(owner.expires_at, session.expires_at)
+        return replace(owner, expires_at=end, credential=self, proof=digest)
+
+    def is_valid(self, principal: Principal) -> bool:
+        session = self._sessions.get(principal.proof)
+        return session is not None and self._keys.knows(session.key_id, session.proof)
+
+    def use(self, principal: Principal) -> None:
+        self._keys.use(principal)
+
+    async def save(self) -> None: ...
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _key_id(principal: Principal) -> str:
+    return principal.subject.removeprefix("key:")
+
+
+def _ended() -> Unauthenticated:
+    return Unauthenticated("the session has ended: sign in again")
