@@ -218,6 +218,34 @@ async def test_uploads_under_way_and_stored_bytes_are_limited(tmp_path: Path) ->
         assert (await service.call("POST", "/uploads?name=a", body=b"x", headers=plain)).status == 429
 
 
+async def test_bytes_of_uploads_without_a_size_are_limited(tmp_path: Path) -> None:
+    async with limited(tmp_path, bytes=100) as service:
+        deferred = {**TUS, "upload-defer-length": "1"}
+        places = [
+            (await service.call("POST", "/files", headers=deferred)).headers["location"]
+            for _ in range(3)
+        ]
+        # The size arrives later.
+        reply = await patch(service, places[0], 0, b"", **{"upload-length": "101"})
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        assert (await patch(service, places[0], 0, b"x" * 40, **{"upload-length": "40"})).status == 204
+        # The size never arrives.
+        assert (await patch(service, places[1], 0, b"x" * 40)).status == 204
+        reply = await patch(service, places[2], 0, b"x" * 21)
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        # A body without Content-Length, and a form.
+        plain = {"content-type": "text/plain"}
+        reply = await service.call("POST", "/uploads?name=a", body=b"x" * 21, headers=plain)
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--b--\r\n'
+        lines = {"content-type": "multipart/form-data; boundary=b"}
+        reply = await service.call("POST", "/uploads", body=form, headers=lines)
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        reply = await service.call("POST", "/uploads?name=a", body=b"x" * 20, headers=plain)
+        assert reply.status == 201
+        assert await service.store.stored_bytes("-") == 100
+
+
 async def test_open_streams_are_limited(tmp_path: Path) -> None:
     async with limited(tmp_path, streams=1) as service:
         leaves = asyncio.Event()

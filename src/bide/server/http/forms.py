@@ -121,7 +121,7 @@ async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Fo
     name = ""
     held = 0
     await request.components.limits.check_bytes(request.tenant, request.content_length or 0)
-    async for data in BodyStream(request):
+    async for data in BodyStream(request, counted=request.content_length is None):
         for event in parser.feed(data):
             if isinstance(event, FormPart):
                 name = event.name

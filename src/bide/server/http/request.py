@@ -285,10 +285,14 @@ def _encoded(coding: str) -> UnsupportedMedia:
 
 
 class BodyStream:
-    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate."""
+    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate. `counted`: its size
+    was not declared, so its bytes count for the limit of the tenant as they arrive.
+    """
 
-    def __init__(self, request: HttpRequest) -> None:
+    def __init__(self, request: HttpRequest, *, counted: bool = False) -> None:
         self._receive = request.receive
+        self._count = request.components.limits.check_bytes if counted else None
+        self._tenant = request.tenant
         self._ended = False
         coding = request.header(b"content-encoding")
         extension = (request.scope.get("extensions") or {}).get(STREAM)
@@ -308,5 +312,7 @@ class BodyStream:
             self._ended = not message.get("more_body", False)
             data: bytes = message.get("body", b"")
             if data:
+                if self._count is not None:
+                    await self._count(self._tenant, len(data))
                 return data
         raise StopAsyncIteration

@@ -124,7 +124,7 @@ async def create(request: HttpRequest) -> Response:
     }
     partial, urls = read_concat(request.header(b"upload-concat"))
     size = _size(request, final=bool(urls))
-    body = BodyStream(request)
+    body = BodyStream(request, counted=size is None)
     sent = await _has_body(request, body) or size == 0
     if urls:
         upload = await uploads.tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
@@ -226,9 +226,19 @@ async def patch(request: HttpRequest) -> Response:
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
-    await find_upload(request)
-    upload = await _append(request, upload_id, offset, BodyStream(request))
+    found = await find_upload(request)
+    body = await _counted_body(request, found) if found.size is None else BodyStream(request)
+    upload = await _append(request, upload_id, offset, body)
     return _response(request, 204, upload, offset=True)
+
+
+async def _counted_body(request: HttpRequest, upload: Upload) -> BodyStream:
+    """The body for an upload that began without a size. Raise QuotaExceeded if the size that it declares does not fit."""
+    size = read_count("Upload-Length", request.header(b"upload-length"))
+    if size is None:
+        return BodyStream(request, counted=True)
+    await request.components.limits.check_bytes(request.tenant, max(0, size - upload.received))
+    return BodyStream(request)
 
 
 async def head(request: HttpRequest) -> Response:

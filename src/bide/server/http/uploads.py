@@ -94,7 +94,7 @@ async def _raw(request: HttpRequest) -> DirectUpload:
         tenant=request.tenant,
     )
     try:
-        async for data in BodyStream(request):
+        async for data in BodyStream(request, counted=request.content_length is None):
             await incoming.write(data)
     except BaseException:
         await incoming.discard()
