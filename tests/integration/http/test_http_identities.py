@@ -168,6 +168,19 @@ async def test_only_one_bearer_token_counts(site: Site, header: str) -> None:
         assert reply.status == 200
 
 
+async def test_only_one_form_of_a_header_is_kept(site: Site) -> None:
+    """Otherwise one caller could fill the memory with long headers, and displace those of the other callers."""
+    authenticator = site.service.parts.authenticator
+    assert authenticator is not None
+    known = authenticator._known
+    assert (await site.service.call("GET", "/jobs", key=site.a)).status == 200
+    before = set(known)
+    for count in (2, 300):
+        lines = {"authorization": f"Bearer{' ' * count}{site.a}{' ' * count}"}
+        assert (await site.service.call("GET", "/jobs", headers=lines)).status == 200
+    assert set(known) == before
+
+
 async def test_a_key_in_the_query_is_no_credential(site: Site) -> None:
     for name in ("token", "key", "access_token"):
         assert (await site.service.call("GET", f"/jobs?{name}={site.a}")).status == 401
@@ -385,6 +398,20 @@ async def test_events_of_queues_need_admin(site: Site) -> None:
     change = {"events": ["queue"]}
     reply = await service.call("PATCH", f"/webhooks/{made['id']}", json=change, key=reader)
     assert reply.status == 403
+    # Nor may others send the messages of an operator's webhook elsewhere, sign them, or read them.
+    made = (await service.call("POST", "/webhooks", json=hook, key=operator)).json()
+    place, ago = f"/webhooks/{made['id']}", {"from": "2020-01-01T00:00:00Z"}
+    calls: list[tuple[str, str, Any]] = [
+        ("PATCH", "", {"url": "http://127.0.0.1:10/"}),
+        ("POST", "/rotate", None),
+        ("POST", "/replay", ago),
+        ("GET", "/deliveries", None),
+    ]
+    for method, path, body in calls:
+        reply = await service.call(method, place + path, json=body, key=reader)
+        assert reply.status == 403, (method, path)
+    shown = (await service.call("GET", place, key=operator)).json()
+    assert shown["url"] == hook["url"]
 
 
 # --- keys
@@ -551,6 +578,25 @@ async def test_open_streams_end_when_the_key_is_revoked(
         with pytest.raises(InvalidStatus) as refused:
             await websockets.asyncio.client.connect(url, proxy=None, additional_headers=bearer)
         assert refused.value.response.status_code == 401
+
+
+async def test_a_stream_ends_when_its_secret_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "REFRESH", 0.02)
+    async with protected(tmp_path).opened() as service, listening(service) as client:
+        key, text = await service.parts.keys.create(tenant="a", scopes=READ)
+        bearer = {"Authorization": f"Bearer {text}"}
+        async with client.get("/events", headers={**SSE, **bearer}) as events:
+            stream = listen(events)
+            assert (await anext(stream)).event == "snapshot"
+            await service.parts.keys.rotate(key.id, overlap=60)
+            service.clock.advance(59)
+            assert (await service.call("GET", "/jobs", key=text)).status == 200
+            service.clock.advance(1)
+            assert (await service.call("GET", "/jobs", key=text)).status == 401
+            async with asyncio.timeout(20):
+                assert [heard async for heard in stream] == []
 
 
 async def test_a_stream_ends_when_another_replica_revokes_its_key(

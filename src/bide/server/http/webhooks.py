@@ -209,6 +209,12 @@ def _check_events(request: HttpRequest, events: Sequence[str]) -> None:
         raise Forbidden("`queue` events need the scope `admin`")
 
 
+async def _find_own(request: HttpRequest) -> None:
+    """Raise NotFound if there is no such webhook, and Forbidden if the caller may not see its events."""
+    webhook = await _service(request).get(request.tenant, request.args[0])
+    _check_events(request, webhook.events)
+
+
 async def create(request: HttpRequest) -> Response:
     new = decode(_new, await request.json())
     _check_events(request, new.events)
@@ -230,6 +236,7 @@ async def get(request: HttpRequest) -> Response:
 
 async def patch(request: HttpRequest) -> Response:
     body = decode(_patch, await request.json())
+    await _find_own(request)
     if body.events is not msgspec.UNSET:
         _check_events(request, body.events)
     given = {name: getattr(body, name) for name in body.__struct_fields__}
@@ -244,6 +251,7 @@ async def delete(request: HttpRequest) -> Response:
 
 
 async def rotate(request: HttpRequest) -> Response:
+    await _find_own(request)
     webhook, secret = await _service(request).rotate(request.tenant, request.args[0])
     return object_response(_with_secret(webhook, secret), UNCACHED)
 
@@ -255,6 +263,7 @@ async def test(request: HttpRequest) -> Response:
 
 async def deliveries(request: HttpRequest) -> Response:
     before, limit = _page(request)
+    await _find_own(request)
     page, following = await _service(request).deliveries(request.tenant, request.args[0], before, limit)
     return object_response(WireDeliveries([_delivery(d) for d in page], following), UNCACHED)
 
@@ -279,7 +288,7 @@ def _page(request: HttpRequest) -> tuple[str | None, int]:
 
 
 async def replay(request: HttpRequest) -> Response:
-    await _service(request).get(request.tenant, request.args[0])
+    await _find_own(request)
     body = decode(_replay, await request.json())
     begin = _instant("from", body.begin)
     end = None if body.end is None else _instant("to", body.end)

@@ -25,6 +25,8 @@ log = logging.getLogger("bide.identities")
 REFRESH = 1.0  # seconds
 STALE = 4.0  # seconds
 MAX_KNOWN = 10_000  # verified tokens
+# Characters of a text beside its token. A caller could fill the memory with one token and many spaces.
+MAX_PREFIX = len("Bearer ")
 _VERSION = "version"  # the name of the record that changes with every change of identities
 
 
@@ -74,8 +76,8 @@ class Authenticator:
         return principal
 
     async def verify(self, token: str, text: str | None = None) -> Principal:
-        """Return the principal of a token, and keep it for `known(text)`; None: for the token itself. Raises
-        Unauthenticated, or Unavailable while the identities cannot be read.
+        """Return the principal of a token, and keep it for `known(text)`; None: for the token itself. A text that is much
+        longer than the token is not kept. Raises Unauthenticated, or Unavailable while the identities cannot be read.
         """
         if self._stale:
             raise Unavailable("the store cannot be read, so the service cannot check credentials")
@@ -87,9 +89,10 @@ class Authenticator:
             raise Unauthenticated("the bearer token is of no type that this service accepts")
         if not of.is_valid(principal):  # revoked while it was verified
             raise Unauthenticated("the credential was revoked")
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        self._known[token if text is None else text] = principal
+        if text is None or len(text) <= len(token) + MAX_PREFIX:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[token if text is None else text] = principal
         of.use(principal)
         return principal
 

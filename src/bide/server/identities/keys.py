@@ -233,9 +233,11 @@ class KeyCredentials:
         return self.knows(principal.subject.removeprefix("key:"), principal.proof)
 
     def knows(self, key_id: str, sha256: str) -> bool:
-        """Whether a key exists and has the secret with this hash."""
+        """Whether a key exists and has the secret with this hash, which a rotation may have replaced."""
         key = self._keys.get(key_id)
-        return key is not None and any(known.sha256 == sha256 for known in key.hashes)
+        return key is not None and any(
+            known.sha256 == sha256 for known in _valid(key.hashes, self._store.now())
+        )
 
     def use(self, principal: Principal) -> None:
         self._used.add(principal.subject)
