@@ -68,9 +68,13 @@ class _Run:
             self.over.set_result(None)
 
 
-def send(port: int, method: str, path: str, count: int, body: bytes = b"") -> None:
+def send(
+    port: int, method: str, path: str, count: int, body: bytes = b"", key: str | None = None
+) -> None:
     """RuntimeError if a response is not a success, because the figure would be meaningless."""
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\n"
+    if key is not None:
+        head += f"Authorization: Bearer {key}\r\n"
     head += "Content-Type: application/json\r\n\r\n"
     asyncio.run(_send(port, head.encode() + body, count))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from bench.identities import fair
+from bench.identities import cost, fair
 from bench.runner import Benchmark, Part
 
 PARTS: dict[str, Part] = {
+    "cost": cost.cost,
     "claim": fair.claims,
     "flood": fair.floods,
     "throughput": fair.throughput,

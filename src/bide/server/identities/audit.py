@@ -36,7 +36,7 @@ _CURSOR = re.compile(CURSOR_PATTERN)
 _LAST_SECOND = 10**11 - 1
 
 
-class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
+class AuditEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call, as it is stored."""
 
     at: float
