@@ -266,6 +266,14 @@ class Intake:
         if new.limits is not None and self._limits is not None:
             self._limits.learn([new], [outcome])
 
+    async def admit_later(self, new: NewJob) -> None:
+        """Count the submission of an upload that begins now, unless it repeats an earlier one. Raises QuotaExceeded."""
+        if new.limits is None or self._limits is None:
+            return
+        if new.key is not None and await self._store.has_key(new.job.tenant, new.job.kind, new.key):
+            return
+        await self._limits.admit_later(new)
+
     def upload(self, upload: Upload) -> AbstractAsyncContextManager[None]:
         """Store a new upload inside of it. Raises QuotaExceeded."""
         return nullcontext() if self._limits is None else self._limits.upload(upload)

@@ -39,7 +39,7 @@ from bide.server.store import (
     RecordTable,
     TenantUse,
 )
-from bide.server.store.tenant_use import free_key, read_use, set_free
+from bide.server.store.tenant_use import admit_later, free_key, read_use, set_free
 from bide.server.store.transaction import USE
 from bide.server.upload_record import Upload, UploadStatus
 
@@ -159,9 +159,22 @@ class ServiceLimits:
             if use.free.get(free_key(policy, most), 0) < 1 and not await self._has_room(new, reached):
                 raise quota_exceeded(limits, reached, self._store.now())
 
-    def learn(self, new: Sequence[NewJob], outcomes: Sequence[Insertion | None]) -> None:
+    async def admit_later(self, new: NewJob) -> None:
+        """Count the submission of an upload that begins now. Raises QuotaExceeded."""
+        limits, tenant = new.limits, new.job.tenant
+        if limits is None or not limits.rates:
+            return
+        change = partial(admit_later, tenant=tenant, limits=limits)
+        outcome = await self._store.change_records(change)
+        self.learn([new], [outcome])
+        if isinstance(outcome, LimitReached):
+            raise quota_exceeded(limits, outcome, self._store.now())
+
+    def learn(self, new: Sequence[NewJob], outcomes: Sequence[Insertion | TenantUse | None]) -> None:
         for job, outcome in zip(new, outcomes, strict=True):
-            use = outcome.use if isinstance(outcome, Inserted | LimitReached) else None
+            use = outcome if isinstance(outcome, TenantUse) else None
+            if isinstance(outcome, Inserted | LimitReached):
+                use = outcome.use
             if use is None:
                 continue
             tenant = job.job.tenant
@@ -290,8 +303,10 @@ def _too_many(limit: str, detail: str) -> QuotaExceeded:
 
 
 def forced(limits: JobLimits) -> JobLimits:
-    """The limits of a job that the service has promised to accept: it counts, and is not refused."""
-    return replace(limits, force=True)
+    """The limits of a job that the service has promised to accept when its upload began, and counted as a submission then.
+    It is not refused.
+    """
+    return replace(limits, rates=(), force=True)
 
 
 def quota_exceeded(limits: JobLimits, reached: LimitReached, now: float) -> QuotaExceeded:

@@ -172,14 +172,33 @@ async def test_an_upload_that_has_begun_becomes_a_job_and_counts(tmp_path: Path)
     async with limited(tmp_path, submit="2/1m") as service:
         about = {"upload-metadata": metadata(filename="a.bin", kind="thumbnail")}
         place = await begun(service, 3, **about)
-        for _ in range(2):
-            assert (await submit(service)).status == 202
+        assert (await submit(service)).status == 202
         assert (await submit(service)).status == 429
         assert (await create(service, 3, **about)).status == 429
         done = await patch(service, place, 0, b"abc")
         assert done.status == 204 and "job-location" in done.headers
         service.clock.advance(30)
         assert (await submit(service)).headers["retry-after"] == "30"
+
+
+@pytest.mark.parametrize("way", ["tus", "chunked", "presign"])
+async def test_uploads_that_begin_together_do_not_exceed_the_limit(tmp_path: Path, way: str) -> None:
+    async with limited(tmp_path, submit="2/1m") as service:
+
+        async def begin(key: str) -> int:
+            about = {"kind": "thumbnail", "idempotencyKey": key}
+            if way == "tus":
+                lines = {"upload-metadata": metadata(filename="a.bin", **about)}
+                return (await create(service, 3, **lines)).status
+            body = {"name": "a.bin", "size": 3, **about}
+            if way == "presign":  # the job is created when the file is complete
+                body["dedupe"] = "content"
+            return (await service.call("POST", f"/uploads/{way}", json=body)).status
+
+        assert [await begin(key) for key in "abc"] == [201, 201, 429]
+        assert (await submit(service)).status == 429
+        service.clock.advance(60)
+        assert (await submit(service)).headers["ratelimit"] == '"default";r=1;t=60'
 
 
 @pytest.mark.parametrize("limit", ["50/1s", "50/1s:5"])

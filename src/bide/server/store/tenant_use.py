@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from bide.core.pacing.rate_limit import RateState, idle, spend, wait
-from bide.server.store import LimitReached, NewJob, RecordAccess, TenantUse
+from bide.server.store import JobLimits, LimitReached, NewJob, RecordAccess, TenantUse
 from bide.server.store.transaction import Transaction
 
 _decode = msgspec.json.Decoder(TenantUse).decode
@@ -32,24 +32,45 @@ def admit(tx: Transaction, new: NewJob) -> TenantUse | LimitReached:
     assert limits is not None
     use = tx.tenant_use(tenant)
     if not limits.force:
-        for policy, limit in limits.rates:
-            state = use.rates.get(policy)
-            if state is not None and (seconds := wait(limit, state, now)) > 0:
-                return LimitReached("submit", policy, limit.requests, seconds, use)
+        if (reached := _over_rate(use, limits, now)) is not None:
+            return reached
         for policy, most in limits.waiting:
             if use.free.get(free_key(policy, most), 0) < 1:
                 return LimitReached("waiting", policy, most, 0.0, use)
-    for policy, limit in limits.rates:
-        state = use.rates.get(policy)
-        if state is None or idle(limit, state, now):
-            state = use.rates[policy] = RateState()
-        spend(limit, state, now)
+    _spend(use, limits, now)
     for policy, most in limits.waiting:
         key = free_key(policy, most)
         use.free[key] = max(0, use.free.get(key, 0) - 1)
     use.inserted += 1
     tx.change_tenant_use(tenant)
     return use
+
+
+def admit_later(records: RecordAccess, tenant: str, limits: JobLimits) -> TenantUse | LimitReached:
+    """Count the submission of an upload that will become a job, or return the limit that refuses it."""
+    assert isinstance(records, Transaction)
+    use = records.tenant_use(tenant)
+    if (reached := _over_rate(use, limits, records.now)) is not None:
+        return reached
+    _spend(use, limits, records.now)
+    records.change_tenant_use(tenant)
+    return use
+
+
+def _over_rate(use: TenantUse, limits: JobLimits, now: float) -> LimitReached | None:
+    for policy, limit in limits.rates:
+        state = use.rates.get(policy)
+        if state is not None and (seconds := wait(limit, state, now)) > 0:
+            return LimitReached("submit", policy, limit.requests, seconds, use)
+    return None
+
+
+def _spend(use: TenantUse, limits: JobLimits, now: float) -> None:
+    for policy, limit in limits.rates:
+        state = use.rates.get(policy)
+        if state is None or idle(limit, state, now):
+            state = use.rates[policy] = RateState()
+        spend(limit, state, now)
 
 
 def set_free(

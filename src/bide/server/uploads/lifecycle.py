@@ -138,13 +138,14 @@ class UploadLifecycle:
         if upload.size is not None:
             self._quota.check_size(upload.size)
         self._quota.check(upload.size or 0)
-        if job is not None:
-            await self._jobs.check(upload, job.submission)
-        return await self.add(upload)
+        new = None if job is None else await self._jobs.check(upload, job.submission)
+        return await self.add(upload, new)
 
-    async def add(self, upload: Upload) -> Upload:
-        """Store the record of a new upload."""
+    async def add(self, upload: Upload, new: NewJob | None = None) -> Upload:
+        """Store the record of a new upload. `new`: the job that it becomes when it is complete."""
         async with self._jobs.intake.upload(upload):
+            if new is not None:
+                await self._jobs.intake.admit_later(new)
             self._quota.add(upload)
             async with self._commits:
                 return await self._store.add_upload(upload)

@@ -126,7 +126,7 @@ class PresignedUploads:
         new = await self._jobs.check(upload, job.submission)
         if new.content or new.unique:
             # The content identifies the job, so the job cannot exist before the file is complete.
-            return await self._lifecycle.add(upload), None
+            return await self._lifecycle.add(upload, new), None
         new = _waiting(new, upload)
         stored = await self._lifecycle.add(replace(upload, job_id=new.job.id))
         try:
