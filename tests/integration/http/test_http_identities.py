@@ -23,6 +23,7 @@ from bide.server.identities import SCOPES, Scope, authenticator
 from bide.server.identities.keys import USE_INTERVAL
 from bide.server.store import EventFilter, Filter, RecordFilter
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
+from bide.server.webhooks.retry import BREAKER_FAILURES
 from tests.integration.http.service import MAX_BODY, Reply, Service, kinds
 from tests.integration.http.test_http_events import SSE, listen, listening
 from tests.integration.http.test_http_webhooks import deliver
@@ -380,6 +381,28 @@ async def test_webhooks_receive_the_events_of_their_tenant(site: Site) -> None:
             reply = await service.call("GET", f"/webhooks/{hooks[name]}/deliveries", key=key)
             counts[name] = [json.loads(d["body"])["data"]["jobId"] for d in reply.json()["deliveries"]]
         assert counts == {"a": [job_id], "b": []}
+
+
+async def test_failed_messages_of_a_tenant_do_not_delay_those_of_others(site: Site) -> None:
+    """Tenants may have webhooks at the same host."""
+    service = site.service
+    receiver = Receiver(answer=lambda message: 500 if message.path.endswith("/b") else None)
+    async with receiver.serving():
+        for name, key in (("a", site.a), ("b", site.b)):
+            hook = {"url": f"{receiver.url}/{name}", "events": ["terminal"]}
+            made = (await service.call("POST", "/webhooks", json=hook, key=key)).json()
+            receiver.secrets.append(made["secret"])
+        for _ in range(BREAKER_FAILURES):
+            await submit(site, site.b)
+            await service.finish(await service.claim())
+        try:
+            await deliver(service)
+            job_id = await submit(site, site.a)
+            await service.finish(await service.claim())
+            await deliver(service)
+        finally:
+            await service.parts.webhooks.publisher.stop()
+        assert receiver.statuses(job_id) == ["DONE"]
 
 
 async def test_events_of_queues_need_admin(site: Site) -> None:

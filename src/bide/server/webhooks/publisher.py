@@ -6,7 +6,8 @@
    its new position in one transaction. Then it sends.
 3. The deliveries of a job to an endpoint are sent in the order of the events. The next one is sent when the previous one has
    been delivered or has finally failed.
-4. A host has a limited number of concurrent requests, and a breaker. So a dead receiver delays no other receiver.
+4. A host has a limited number of concurrent requests, and a breaker. So a dead receiver delays no other receiver. Both are
+   of one tenant, so a tenant cannot delay the messages of another one to the same host.
 5. Memory is bounded: an endpoint loads up to MAX_LOADED deliveries; the others wait in the store. Deliveries get their
    names, are stored, and are added to memory under one lock. So what an endpoint has not loaded has greater names.
 6. A process that is not the publisher reads one small record per tenant and second, and a service that never had a webhook
@@ -130,7 +131,7 @@ class _DeliveryQueue:
 
 
 class _Host:
-    """A host with its concurrent requests, the queues that wait for one, and its breaker."""
+    """A host of a tenant's webhooks, with its concurrent requests, the queues that wait for one, and its breaker."""
 
     __slots__ = ("active", "breaker", "name", "waiting")
 
@@ -724,7 +725,7 @@ class Publisher:
             elif endpoint.paused_until > now:
                 self._schedule(queue, endpoint.paused_until)
             else:
-                name = urlsplit(target.url).netloc
+                name = f"{endpoint.tenant} {urlsplit(target.url).netloc}"
                 host = self._hosts.get(name)
                 if host is None:
                     host = self._hosts[name] = _Host(name)
