@@ -23,6 +23,7 @@ from bide.server.identities import SCOPES, Scope, authenticator
 from bide.server.identities.keys import USE_INTERVAL
 from bide.server.store import EventFilter, Filter, RecordFilter
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
+from bide.server.webhooks import publisher
 from bide.server.webhooks.retry import BREAKER_FAILURES
 from tests.integration.http.service import MAX_BODY, Reply, Service, kinds
 from tests.integration.http.test_http_events import SSE, listen, listening
@@ -403,6 +404,30 @@ async def test_failed_messages_of_a_tenant_do_not_delay_those_of_others(site: Si
         finally:
             await service.parts.webhooks.publisher.stop()
         assert receiver.statuses(job_id) == ["DONE"]
+
+
+async def test_a_tenant_with_slow_receivers_leaves_requests_for_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "IN_TOTAL", 4)
+    service, hangs = site.service, asyncio.Event()
+    monkeypatch.setattr(service.parts.webhooks.publisher._sender, "_timeout", 600.0)
+    async with Receiver().serving() as receiver, Receiver(hangs=hangs).serving() as hanging:
+        for place, key in ((receiver, site.a), (hanging, site.b)):
+            hook = {"url": place.url, "events": ["terminal"]}
+            made = (await service.call("POST", "/webhooks", json=hook, key=key)).json()
+            place.secrets.append(made["secret"])
+        for key in (site.b,) * 4 + (site.a,):
+            await submit(site, key)
+            await service.finish(await service.claim())
+            await service.parts.webhooks.publisher.tick()
+        try:
+            await eventually(lambda: len(receiver.messages) == 1)
+        finally:
+            hangs.set()
+            await deliver(service)
+            await service.parts.webhooks.publisher.stop()
+        assert len(hanging.messages) == 4
 
 
 async def test_events_of_queues_need_admin(site: Site) -> None:

@@ -133,10 +133,11 @@ class _DeliveryQueue:
 class _Host:
     """A host of a tenant's webhooks, with its concurrent requests, the queues that wait for one, and its breaker."""
 
-    __slots__ = ("active", "breaker", "name", "waiting")
+    __slots__ = ("active", "breaker", "name", "tenant", "waiting")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, tenant: str) -> None:
         self.name = name
+        self.tenant = tenant
         self.active = 0
         self.waiting: deque[_DeliveryQueue] = deque()
         self.breaker = HostBreaker()
@@ -200,6 +201,7 @@ class Publisher:
         self._due: list[tuple[float, int, int, _DeliveryQueue]] = []
         self._tickets = count(1)
         self._active = 0
+        self._active_of: Counter[str] = Counter()  # by tenant
         self._tasks: set[asyncio.Task[None]] = set()
         self._replaying: set[str] = set()
         self._adding = asyncio.Lock()
@@ -728,13 +730,16 @@ class Publisher:
                 name = f"{endpoint.tenant} {urlsplit(target.url).netloc}"
                 host = self._hosts.get(name)
                 if host is None:
-                    host = self._hosts[name] = _Host(name)
+                    host = self._hosts[name] = _Host(name, endpoint.tenant)
                 host.waiting.append(queue)
+        # A tenant with slow receivers leaves requests for the others.
+        most = IN_TOTAL if len(self._tenants) < 2 else IN_TOTAL // 2
         for host in list(self._hosts.values()):
             while (
                 host.waiting
                 and host.active < PER_HOST
                 and self._active < IN_TOTAL
+                and self._active_of[host.tenant] < most
                 and host.breaker.admits(now, host.active)
             ):
                 self._start(host, host.waiting.popleft())
@@ -746,6 +751,7 @@ class Publisher:
         self._active += 1
         if host is not None:
             host.active += 1
+            self._active_of[host.tenant] += 1
         task = asyncio.create_task(self._attempt(host, queue))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -761,6 +767,7 @@ class Publisher:
                     done = await self._send(host, endpoint, delivery)
                 finally:
                     host.active -= 1
+                    self._active_of[host.tenant] -= 1
         except LeaseLost:
             self._forget()
             return
