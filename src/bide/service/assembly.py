@@ -38,6 +38,7 @@ from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.identities.oidc import OidcCredentials
 from bide.server.identities.sessions import SessionCredentials
+from bide.server.identities.tokens import TokenCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
@@ -153,7 +154,8 @@ def assemble(
     )
     key_credentials = KeyCredentials(store)
     sessions = SessionCredentials(store, key_credentials)
-    authenticator = _authenticator(config, store, key_credentials, sessions)
+    tokens = TokenCredentials(store, key_credentials, sessions)
+    authenticator = _authenticator(config, store, key_credentials, sessions, tokens)
     keys = ApiKeys(store, None if authenticator is None else authenticator.refresh)
     components = Components(
         config=config,
@@ -174,6 +176,7 @@ def assemble(
         authenticator=authenticator,
         audit=audit,
         sessions=sessions,
+        tokens=tokens,
         limits=limits,
         admission=admission,
     )
@@ -276,14 +279,18 @@ def _webhooks(config: Config, store: Store) -> WebhookService:
 
 
 def _authenticator(
-    config: Config, store: Store, keys: KeyCredentials, sessions: SessionCredentials
+    config: Config,
+    store: Store,
+    keys: KeyCredentials,
+    sessions: SessionCredentials,
+    tokens: TokenCredentials,
 ) -> Authenticator | None:
     """None: the service has no authentication."""
     if config.auth.mode not in AUTH_MODES:
         raise SetupError(f"unknown authentication {config.auth.mode!r}: use {' or '.join(AUTH_MODES)}")
     if not config.auth.enabled:
         return None
-    types: list[CredentialType] = [keys, sessions]
+    types: list[CredentialType] = [tokens, keys, sessions]
     if config.auth.oidc is None:
         authenticator = Authenticator(store, types)
     else:

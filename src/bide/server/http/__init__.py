@@ -20,6 +20,7 @@ from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys
 from bide.server.identities.sessions import SessionCredentials
+from bide.server.identities.tokens import TokenCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
@@ -64,6 +65,7 @@ class Components:
     authenticator: Authenticator | None  # None: the service has no authentication
     audit: AuditLog
     sessions: SessionCredentials
+    tokens: TokenCredentials
     limits: ServiceLimits
     admission: Admission
     # The cache of status responses: rendered bodies by job id, ETag and base path.

@@ -1,6 +1,7 @@
 """The identity of a request: which credential it has, and whether its scope allows the operation.
 
-1. The credential is the bearer token of the Authorization header; without this header, the cookie of a session.
+1. The credential is the bearer token of the Authorization header; without this header, the browser token in the query, for
+   operations that accept one there; without both, the cookie of a session.
 2. A browser adds a cookie to requests of any page. So a request that could change something needs the CSRF token of the
    session, too; and the cookie does not count if the browser reports that the page is of another origin.
 3. The service checks this after the route is known, and before it reads the query, the body or the store.
@@ -16,10 +17,11 @@ from bide.core.errors import Forbidden, Problem, Unauthenticated
 from bide.server.http.cors import SAFE
 from bide.server.http.hosts import is_same_host, read_names, split_origin
 from bide.server.http.request import HttpRequest
-from bide.server.http.routing import Route
+from bide.server.http.routing import TOKEN, Route
 from bide.server.identities import NOBODY, Principal
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.sessions import csrf_token, session_token
+from bide.server.identities.tokens import PREFIX, cached_text
 
 COOKIE = "bide_session"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bide"'}
@@ -44,12 +46,15 @@ async def authenticate(request: HttpRequest, route: Route, authenticator: Authen
     """
     scope = route.scope
     try:
-        session = _session(request)
-        if session is None:
-            token, header = _bearer(request)
-            principal = await authenticator.verify(token, header)
-        else:
+        token = _query_token(request, route)
+        session = None if token is not None else _session(request)
+        if session is not None:
             principal = await _of_session(request, session, authenticator)
+        else:
+            token, text = _bearer(request) if token is None else (token, "")
+            if token.startswith(PREFIX):
+                text = cached_text(token)
+            principal = authenticator.known(text) or await authenticator.verify(token, text)
     except Problem as problem:
         # For a public operation also if the store cannot be read: a probe must still get its answer.
         if scope is not None:
@@ -63,7 +68,23 @@ async def authenticate(request: HttpRequest, route: Route, authenticator: Authen
             f"{', '.join(sorted(principal.scopes)) or 'none'}",
             headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
         )
+    if scope is not None and principal.is_restricted and not route.operation.is_for_some_jobs:
+        raise Forbidden(f"a token for some jobs does not allow {route.operation.name}")
     request.tenant = principal.tenant
+
+
+def _query_token(request: HttpRequest, route: Route) -> str | None:
+    """The browser token in the query. Other credentials do not belong in a URL, which proxies log."""
+    if (
+        TOKEN.name not in route.query_names
+        or not request.scope["query_string"]
+        or request.header(b"authorization") is not None
+    ):
+        return None
+    token = request.one(TOKEN.name)
+    if token is not None and not token.startswith(PREFIX):
+        raise Unauthenticated("`token` in a URL is a token of POST /tokens", headers=_CHALLENGE)
+    return token
 
 
 def _bearer(request: HttpRequest) -> tuple[str, str]:

@@ -29,7 +29,7 @@ from bide.core.errors import (
 )
 from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import REPLAYED, BodyStream, HttpRequest, Response, object_response
-from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, find_upload, location, read_sha256
 from bide.server.intake import decode
@@ -169,7 +169,7 @@ OPERATIONS = [
         "Send a chunk",
         "uploads",
         description="In any order, and in parallel. Repeating a chunk is safe. The last missing chunk completes the upload.",
-        parameters=(UPLOAD_ID, _NUMBER),
+        parameters=(UPLOAD_ID, _NUMBER, TOKEN),
         content=(("application/octet-stream", BINARY),),
         needs_body=False,
         scope="submit",
@@ -190,7 +190,7 @@ OPERATIONS = [
         "getChunks",
         "List the missing chunks",
         "uploads",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         scope="submit",
         responses=(ResponseSpec(200, "The chunks.", ChunkState),),
         problems=(NotFound, Gone, UploadConflict),
@@ -205,7 +205,7 @@ OPERATIONS = [
         "uploads",
         description="The last chunk completes an upload in chunks, so only a presigned upload needs this request. "
         "`Job-Location` is the URL of the job, if the upload has a kind. Repeating this request is safe.",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         scope="submit",
         responses=(_COMPLETED,),
         problems=(

@@ -58,7 +58,7 @@ from bide.server.http.request import (
     object_response,
     wrong_parameter,
 )
-from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JOB_ID, PREFER, JobView, find
 from bide.server.identities import Principal
 from bide.server.store import EventFilter
@@ -129,12 +129,17 @@ def read_selection(principal: Principal, fields: Mapping[str, Sequence[str]]) ->
         if any("queue" in value.split(",") for value in fields.get("type", ())):
             raise Forbidden("`queue` events need the scope `admin`")
         types -= {"queue"}
+    jobs = frozenset(ids)
+    if principal.jobs is not None:
+        jobs = jobs & principal.jobs if ids else principal.jobs
+        if not jobs:
+            raise Forbidden("the token is for none of these jobs")
     return EventSelection(
         principal.tenant,
-        frozenset(ids),
+        jobs,
         frozenset(fields.get("kind", ())),
         frozenset(fields.get("queue", ())),
-        frozenset(map(_label, fields.get("label", ()))),
+        frozenset(map(_label, fields.get("label", ()))) | (principal.labels or frozenset()),
         types,
     )
 
@@ -598,7 +603,7 @@ OPERATIONS = [
         description="A stream begins with `snapshot`, the status resource, or continues after a cursor; `reset` has a new "
         "snapshot if that is not possible. After the terminal event it sends `end` and closes. A page has the events after "
         "the cursor; with `Prefer: wait=N` the service holds the response until there is one.",
-        parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER, _TYPE),
+        parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER, _TYPE, TOKEN),
         scope="read",
         responses=(
             *_RESPONSES,
@@ -621,7 +626,7 @@ OPERATIONS = [
         description="What the handler has emitted with `ctx.emit`: `output` is the data, `generation` changes when another "
         "attempt begins, and `index` is the number of the chunk in it. As a stream or in pages, like the events of the job; "
         "without a cursor from the first chunk on.",
-        parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER),
+        parameters=(JOB_ID, _AFTER, _LAST_EVENT_ID, PREFER, TOKEN),
         scope="read",
         responses=(
             *_RESPONSES,
@@ -663,8 +668,10 @@ OPERATIONS = [
             _AFTER,
             _LAST_EVENT_ID,
             PREFER,
+            TOKEN,
         ),
         scope="read",
+        narrows=True,
         responses=_RESPONSES,
         problems=(BadCursor, InvalidInput, Unavailable, QuotaExceeded),
         example="'$BASE/events?type=status&kind=encode'",

@@ -32,7 +32,7 @@ from bide.core.wire.http import JobStatus
 from bide.server.blobs import SIGNED_VALUES
 from bide.server.http.new_upload import NewUpload
 from bide.server.http.request import REPLAYED, BodyStream, HttpRequest, Response, object_response
-from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.status import JobView
 from bide.server.http.uploads import UPLOAD_ID, find_upload, location
@@ -320,7 +320,7 @@ OPERATIONS = [
         "Sign requests that store parts",
         "uploads",
         description="The upload must have been created with `multipart`. All parts but the last have `partSize` bytes.",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         body="WantedParts",
         reads=WantedParts,
         scope="submit",
@@ -335,7 +335,7 @@ OPERATIONS = [
         "getParts",
         "List the parts that storage has",
         "uploads",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         scope="submit",
         responses=(ResponseSpec(200, "The parts.", KnownParts),),
         problems=(NotFound, Gone, UploadConflict, StorageUnavailable),

@@ -14,7 +14,7 @@ from bide.server.http.attachments import (
     unchanged,
 )
 from bide.server.http.request import HttpRequest, Response
-from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.status import IF_NONE_MATCH, JOB_ID, find
 
@@ -85,7 +85,7 @@ OPERATIONS = [
         "getResult",
         "Get the result of a job",
         "results",
-        parameters=_COMMON,
+        parameters=(*_COMMON, TOKEN),
         scope="read",
         responses=(
             ResponseSpec(200, "The result.", {}, headers=_HEADERS),
@@ -102,7 +102,7 @@ OPERATIONS = [
         "getFile",
         "Get an output file of a job",
         "results",
-        parameters=(*_COMMON, Parameter("name", "path", "The name of the file.", required=True)),
+        parameters=(*_COMMON, Parameter("name", "path", "The name of the file.", required=True), TOKEN),
         scope="read",
         responses=(
             ResponseSpec(200, "The file.", BINARY, content_types=("*/*",), headers=_HEADERS),

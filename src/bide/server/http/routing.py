@@ -30,6 +30,10 @@ class Parameter:
     required: bool = False
 
 
+# Of operations that a page calls where it cannot set a header, such as a download.
+TOKEN = Parameter("token", "query", "A token of POST /tokens, in place of `Authorization`.")
+
+
 @dataclass(frozen=True)
 class ResponseSpec:
     """A successful response. `shape` is the type of its body, or a schema if there is no type."""
@@ -61,6 +65,16 @@ class HttpOperation:
     description: str = ""
     listed: bool = True  # False: OpenAPI cannot describe it
     example: str = ""  # arguments of `curl`, with $BASE for the URL of the service
+    narrows: bool = (
+        False  # it shows a caller who sees some jobs only these, although its path names none
+    )
+
+    @property
+    def is_for_some_jobs(self) -> bool:
+        """Whether a caller who sees only some jobs may call it. Operations with ids in the path find only what the caller
+        sees.
+        """
+        return self.narrows or "{jobId}" in self.path or "{uploadId}" in self.path
 
     @property
     def query_names(self) -> frozenset[str]:

@@ -76,6 +76,8 @@ async def sign_out(request: HttpRequest) -> Response:
     if everywhere not in (None, "true", "false"):
         raise wrong_parameter("everywhere", "write true or false")
     _check_caller(request)
+    if request.principal.is_restricted:
+        raise Forbidden("a browser token has no sessions")
     await request.components.sessions.close(request.principal, everywhere=everywhere == "true")
     return Response(204, [UNCACHED, session_cookie(request, "", 0)])
 

@@ -61,7 +61,8 @@ async def find(request: HttpRequest, job_id: str) -> Job:
     components = request.components
     (job,) = await components.store.get((job_id,))
     if isinstance(job, Missing):
-        raise missing(job_id, job if job.tenant == request.tenant else Missing())
+        removed = request.principal.sees_removed(job_id, job.tenant)
+        raise missing(job_id, job if removed else Missing())
     if not request.principal.sees(job):
         await components.store.get((NO_JOB,))  # takes as long as for a job that does not exist
         raise missing(job_id, Missing())

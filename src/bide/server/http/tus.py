@@ -55,7 +55,7 @@ from bide.core.wire.tus import (
 )
 from bide.server.http.attachments import attachment
 from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest, Response
-from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, find_upload, read_sha256, remove
 from bide.server.store import StoreUnavailable
@@ -402,7 +402,7 @@ OPERATIONS = [
         "getFileOfUpload",
         "Download a complete upload",
         "resumable uploads",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         scope="read",
         responses=(
             ResponseSpec(
@@ -422,7 +422,7 @@ OPERATIONS = [
         "Get the offset of an upload",
         "resumable uploads",
         description="Cancels an older request that still sends bytes.",
-        parameters=(UPLOAD_ID, _TUS),
+        parameters=(UPLOAD_ID, _TUS, TOKEN),
         scope="submit",
         responses=(ResponseSpec(200, "See the headers.", headers=_RESPONSE_HEADERS),),
         problems=(NotFound, Gone, MisdirectedUpload, TusVersion, TakenOver),
@@ -443,6 +443,7 @@ OPERATIONS = [
             _LENGTH,
             _CHECKSUM,
             _DIGEST,
+            TOKEN,
         ),
         content=((BODY_TYPE, BINARY),),
         scope="submit",
@@ -468,6 +469,7 @@ OPERATIONS = [
                 {"enum": ["PATCH", "DELETE"]},
                 required=True,
             ),
+            TOKEN,
         ),
         content=((BODY_TYPE, BINARY),),
         needs_body=False,
@@ -483,7 +485,7 @@ OPERATIONS = [
         "deleteFile",
         "Remove an upload",
         "resumable uploads",
-        parameters=(UPLOAD_ID, _TUS),
+        parameters=(UPLOAD_ID, _TUS, TOKEN),
         scope="submit",
         responses=(ResponseSpec(204, "The upload is removed.", headers=("Tus-Resumable",)),),
         problems=(NotFound, Gone, UploadConflict, TusVersion),

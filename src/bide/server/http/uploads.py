@@ -32,9 +32,10 @@ from bide.server.http.request import (
     object_response,
     wrong_parameter,
 )
-from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
-from bide.server.http.status import UNCACHED
+from bide.server.http.status import NO_JOB, UNCACHED
+from bide.server.store import Missing
 from bide.server.upload_record import Upload, UploadStatus, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload
 from bide.server.uploads.names import clean_name, clean_type, read_disposition
@@ -53,11 +54,24 @@ def location(request: HttpRequest, upload: Upload) -> tuple[bytes, bytes]:
     return (b"location", f"{request.base}/uploads/{upload.id}".encode())
 
 
+NO_TENANT = ""  # a name that no tenant has
+
+
 async def find_upload(request: HttpRequest) -> Upload:
     """The upload in the path. Every operation on an upload calls this first: an upload of another tenant does not exist,
     so a request for it must not even wait for the lock of the upload.
     """
-    return await request.components.uploads.find(request.args[0], request.tenant)
+    uploads, principal = request.components.uploads, request.principal
+    if not principal.is_restricted:
+        return await uploads.find(request.args[0], request.tenant)
+    try:
+        upload = await uploads.find(request.args[0], request.tenant)
+    except Gone:
+        return await uploads.find(request.args[0], NO_TENANT)
+    (job,) = await request.components.store.get((upload.job_id or NO_JOB,))
+    if isinstance(job, Missing) or not principal.sees(job):
+        return await uploads.find(request.args[0], NO_TENANT)
+    return upload
 
 
 def read_sha256(text: str | None) -> str | None:
@@ -213,7 +227,7 @@ OPERATIONS = [
         "getUpload",
         "Get an upload",
         "uploads",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         scope="read",
         responses=(ResponseSpec(200, "The upload.", WireUpload),),
         problems=(NotFound, Gone),
@@ -227,7 +241,7 @@ OPERATIONS = [
         "Delete an upload",
         "uploads",
         description="Cancels a request that still sends bytes. 409 while a job uses the upload.",
-        parameters=(UPLOAD_ID,),
+        parameters=(UPLOAD_ID, TOKEN),
         scope="submit",
         responses=(ResponseSpec(204, "The upload is deleted."),),
         problems=(NotFound, Gone, UploadConflict, MisdirectedUpload),

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections import deque
@@ -27,6 +28,7 @@ from bide.core.errors import (
     MalformedRequest,
     Problem,
     QuotaExceeded,
+    Unauthenticated,
     Unavailable,
     UpgradeRequired,
 )
@@ -35,9 +37,11 @@ from bide.server.events.broadcaster import BATCH_INTERVAL, COURSE, Broadcaster, 
 from bide.server.events.selection import EventSelection
 from bide.server.http.events import find_position, follows, make_snapshot, read_selection
 from bide.server.http.request import HttpRequest, Response, Scope, Send
-from bide.server.http.routing import HttpOperation, ResponseSpec
+from bide.server.http.routing import TOKEN, HttpOperation, ResponseSpec
 from bide.server.http.status import JobView, find
 from bide.server.identities import Principal
+from bide.server.identities.authenticator import Authenticator
+from bide.server.identities.tokens import PREFIX, cached_text
 from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
@@ -91,6 +95,7 @@ class SubscriptionTarget(msgspec.Struct, forbid_unknown_fields=True):
 class ClientMessage(msgspec.Struct, forbid_unknown_fields=True):
     subscribe: SubscriptionTarget | msgspec.UnsetType = msgspec.UNSET
     unsubscribe: SubscriptionTarget | msgspec.UnsetType = msgspec.UNSET
+    token: str | msgspec.UnsetType = msgspec.UNSET
     after: str | None = None
 
 
@@ -231,6 +236,7 @@ class EventSocket:
         self._drained: asyncio.Event | None = None
         self._closing: tuple[int, str] | None = None  # code and reason
         self._ended = asyncio.Event()
+        self._watching = contextlib.ExitStack()
 
     async def run(self) -> None:
         """Serve the WebSocket until it is closed."""
@@ -246,7 +252,8 @@ class EventSocket:
             if authenticator is None:
                 await self._ended.wait()
             else:
-                with authenticator.watching(self._request.principal, self._revoked):
+                with self._watching:
+                    self._watch(authenticator)
                     await self._ended.wait()
             if self._closing is not None:
                 # Granian sends a close only if no `receive` waits.
@@ -261,13 +268,33 @@ class EventSocket:
                 if waiting is not None:
                     waiting.cancel()
 
+    def _watch(self, authenticator: Authenticator) -> None:
+        """Close the WebSocket when its principal is no longer valid."""
+        self._watching.close()
+        self._watching.enter_context(authenticator.watching(self._request.principal, self._revoked))
+
+    async def _renew(self, token: str) -> None:
+        """Continue with a newer token for the same jobs."""
+        authenticator, before = self._request.components.authenticator, self._request.principal
+        if authenticator is None:
+            return
+        if not token.startswith(PREFIX):
+            raise _Invalid(INVALID, "`token` is a token of POST /tokens")
+        after = await authenticator.verify(token, cached_text(token))
+        if (after.tenant, after.jobs, after.labels) != (before.tenant, before.jobs, before.labels):
+            raise _Invalid(TOO_MANY, "the token is for other jobs than the one before")
+        if not after.allows("read"):
+            raise _Invalid(TOO_MANY, "the token lacks the scope `read`")
+        self._request.principal = after
+        self._watch(authenticator)
+
     def _revoked(self) -> None:
         self.close(TOO_MANY, "the credential was revoked or has expired")
 
     async def _read(self) -> None:
         while (message := await self._request.receive())["type"] == "websocket.receive":
             try:
-                self._handle(message)
+                await self._handle(message)
             except _Invalid as error:
                 self.close(*error.args)
             if self._closing is not None:
@@ -300,7 +327,7 @@ class EventSocket:
 
     # --- messages of the client
 
-    def _handle(self, received: Any) -> None:
+    async def _handle(self, received: Any) -> None:
         text = received.get("text")
         if text is None:
             raise _Invalid(UNSUPPORTED, "messages are JSON objects, sent as text")
@@ -309,14 +336,20 @@ class EventSocket:
         try:
             message = _decode(text)
             cursor = None if message.after is None else read_event_cursor(message.after)
-            if message.subscribe is not msgspec.UNSET and message.unsubscribe is msgspec.UNSET:
+            if message.token is not msgspec.UNSET:
+                await self._renew(message.token)
+            elif message.subscribe is not msgspec.UNSET and message.unsubscribe is msgspec.UNSET:
                 self._subscribe(message.subscribe, cursor)
             elif message.unsubscribe is not msgspec.UNSET and message.subscribe is msgspec.UNSET:
                 self._unsubscribe(message.unsubscribe)
             else:
-                raise _Invalid(INVALID, "a message has either `subscribe` or `unsubscribe`")
+                raise _Invalid(INVALID, "a message has either `subscribe` or `unsubscribe`, or `token`")
         except msgspec.MsgspecError as error:
             raise _Invalid(INVALID, f"the message is invalid: {error}") from None
+        except Unauthenticated as problem:
+            raise _Invalid(TOO_MANY, problem.detail) from None
+        except Unavailable as problem:
+            raise _Invalid(TRY_LATER, problem.detail) from None
         except Problem as problem:
             raise _Invalid(INVALID, problem.detail) from None
 
@@ -599,6 +632,8 @@ OPERATIONS = [
         "events",
         description="Only for WebSocket clients; other requests get `426`.",
         scope="read",
+        parameters=(TOKEN,),
+        narrows=True,
         responses=(ResponseSpec(101, "The connection is a WebSocket.", headers=("Upgrade",)),),
         problems=(UpgradeRequired, Unavailable, QuotaExceeded),
         listed=False,

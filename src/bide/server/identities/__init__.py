@@ -64,6 +64,17 @@ class Principal:
     def allows(self, scope: Scope) -> bool:
         return scope in self.scopes
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the caller sees only some jobs of the tenant."""
+        return self.jobs is not None or self.labels is not None
+
+    def sees_removed(self, job_id: str, tenant: str) -> bool:
+        """Whether a job that was removed, whose labels nobody knows, has existed for this caller."""
+        return tenant == self.tenant and (
+            not self.is_restricted or (self.jobs is not None and job_id in self.jobs)
+        )
+
     def sees(self, job: Job) -> bool:
         """Whether the job exists for this caller."""
         if job.tenant != self.tenant:

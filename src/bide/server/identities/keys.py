@@ -232,6 +232,11 @@ class KeyCredentials:
     def is_valid(self, principal: Principal) -> bool:
         return self.knows(principal.subject.removeprefix("key:"), principal.proof)
 
+    def proofs(self, key_id: str) -> list[str]:
+        """The hashes of the secrets of a key; of none if there is no such key."""
+        key = self._keys.get(key_id)
+        return [] if key is None else [known.sha256 for known in key.hashes]
+
     def knows(self, key_id: str, sha256: str) -> bool:
         """Whether a key exists and has the secret with this hash, which a rotation may have replaced."""
         key = self._keys.get(key_id)

@@ -142,6 +142,13 @@ class SessionCredentials:
         end = min(owner.expires_at, session.expires_at)
         return replace(owner, expires_at=end, credential=self, proof=digest)
 
+    def owner(self, principal: Principal) -> Principal:
+        """The principal of the key with which a session was opened. Raises Unauthenticated."""
+        session = self._sessions.get(principal.proof)
+        if session is None:
+            raise _ended()
+        return self._keys.find(session.key_id, session.proof)
+
     def is_valid(self, principal: Principal) -> bool:
         session = self._sessions.get(principal.proof)
         return session is not None and self._keys.knows(session.key_id, session.proof)
