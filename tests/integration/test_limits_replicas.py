@@ -88,7 +88,8 @@ async def test_two_replicas_share_the_limit_of_running_jobs(
 async def test_the_client_gets_no_429_and_a_kill_forgets_nothing(tmp_path: Path) -> None:
     settings = tmp_path / "bide.toml"
     settings.write_text(
-        '[limits]\nsubmit = "40/1s"\n[limits.kinds.once]\nsubmit = "3/10m"\n', encoding="utf-8"
+        '[limits.kinds.quick]\nsubmit = "40/1s"\n[limits.kinds.once]\nsubmit = "3/10m"\n',
+        encoding="utf-8",
     )
     env = {"BIDE_CONFIG": str(settings), "TMPDIR": str(tmp_path)}
     service = ServiceProcess(tmp_path, "tests.apps.short:app", workers=1, env=env)

@@ -155,7 +155,7 @@ def test_a_problem_is_rendered_as_rfc_9457_says(problem: type[InvalidInput]) -> 
         "detail": "this one",
         "instance": "/jobs",
         "code": problem.code,
-        "retryable": problem.status >= 500 or problem.status in (408, 421, 460),
+        "retryable": problem.status >= 500 or problem.status in (408, 421, 429, 460),
         "traceId": "t1",
     }
     assert problem.meaning, "its page would be empty"

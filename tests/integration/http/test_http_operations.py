@@ -37,7 +37,7 @@ async def test_queues_tell_backlog_oldest_age_and_running(service: Service) -> N
         "paused": False,
         "served": True,
         "concurrency": None,
-        "kinds": ["clip", "echo", "pay", "thumbnail"],
+        "kinds": ["clip", "echo", "pay", "preview", "thumbnail"],
         "slots": 2,
         "predictedWait": None,  # nothing is known about the durations
     }
