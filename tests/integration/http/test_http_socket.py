@@ -112,7 +112,7 @@ async def test_a_private_cache_may_keep_a_status_until_the_next_poll(
     await service.finish(await service.claim())
     assert await caching(f"/jobs/{job_id}") == (200, None, "private, max-age=60")
     assert await caching(f"/jobs/{job_id}", Prefer="wait=30") == (200, None, "no-store")
-    async with client.get(f"/jobs/{job_id[:-1]}Z") as answer:
+    async with client.get(f"/jobs/{'0' * len(job_id)}") as answer:
         assert (answer.status, answer.headers["Cache-Control"]) == (404, "no-store")
 
 

@@ -670,7 +670,7 @@ async def test_the_deliveries_of_a_job_to_all_webhooks_are_listed_in_pages(
     await deliver(service)
     assert {d["status"] for d in await listed(job_id, 2)} == {"delivered"}
     assert (await service.call("GET", f"/jobs/{job_id}/deliveries?cursor=x")).status == 400
-    assert (await service.call("GET", f"/jobs/{job_id[:-1]}0/deliveries")).status == 404
+    assert (await service.call("GET", f"/jobs/{'0' * len(job_id)}/deliveries")).status == 404
     await service.call("DELETE", f"/jobs/{job_id}")
     assert (await service.call("GET", f"/jobs/{job_id}/deliveries")).status == 410
 
