@@ -20,7 +20,7 @@ export function show(page) {
 
   // --- head
 
-  const kindLink = h("a", { href: "#/jobs" });
+  const kindLink = h("a", { href: "#/jobs", hidden: true }); // until the kind is known: a link needs a name
   const crumbs = h("p", { class: "crumbs" }, h("a", { href: "#/jobs" }, "Jobs"), icon("right"), kindLink, icon("right"), h("code", null, cut(id, 40)), copyButton(id, "Copy the id"), h("span", { class: "next", "aria-hidden": "true" }, "Next ", h("kbd", null, "j"), " Previous ", h("kbd", null, "k")));
   const heading = h("h1", null, f.shortId(id));
   const state = h("span");
@@ -100,6 +100,7 @@ export function show(page) {
     if (heading.textContent !== cut(title, 300)) heading.replaceChildren(name(title));
     page.title(cut(title, 60));
     setText(kindLink, job.kind);
+    kindLink.hidden = false;
     kindLink.href = `#/jobs?${new URLSearchParams({ kind: job.kind })}`;
     if (state.shown !== job.status) {
       state.replaceChildren(badge(job.status, true));
