@@ -449,7 +449,9 @@ class Transaction(ABC):
         if after.id not in self._new:
             self._stored.setdefault(after.id, before)
         self._jobs[after.id] = after
-        if after.concurrency_key is not None and before.held and not after.held:
+        leaves = not after.held and (before.held or after.due != before.due)
+        if leaves and after.concurrency_key is not None:
+            # The job gives back its place, or, if it waited, the one that a released job may have left to it.
             self._freed[after.concurrency_key] += 1
 
     def block(self, job: Job) -> None:
@@ -461,6 +463,8 @@ class Transaction(ABC):
         its removal.
         """
         job_id = job.id
+        if job.concurrency_key is not None and job.due is not None:
+            self._freed[job.concurrency_key] += 1  # as in `change`
         if keep_events:
             self.put_text("removals", job_id, repr(self.now), job.tenant)
         else:

@@ -89,6 +89,17 @@ class Concurrency:
         await harness.succeed(job)
         assert ids(await claimed(harness, limits=one)) == [waiting[0]], "the retry was submitted first"
 
+    async def test_a_waiting_job_that_is_removed_leaves_its_place(self, harness: StoreHarness) -> None:
+        """The end of the first job makes one other claimable. If that one does not start, the next one must."""
+        _, second, third, fourth = await put(harness, "work - a", 4)
+        one = {"work": 1}
+        (job,) = await claimed(harness, limits=one)
+        assert await claimed(harness, limits=one) == []
+        await harness.succeed(job)
+        await harness.apply(Cancelled(job_id=second))
+        await harness.store.delete(third)
+        assert ids(await claimed(harness, limits=one)) == [fourth]
+
     async def test_a_parked_job_holds_no_place(self, harness: StoreHarness) -> None:
         first, second = await put(harness, "work - a", 2)
         one = {"work": 1}
