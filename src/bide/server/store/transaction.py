@@ -449,10 +449,10 @@ class Transaction(ABC):
         if after.id not in self._new:
             self._stored.setdefault(after.id, before)
         self._jobs[after.id] = after
-        leaves = not after.held and (before.held or after.due != before.due)
-        if leaves and after.concurrency_key is not None:
+        key = after.concurrency_key
+        if key is not None and not after.held and (before.held or after.due != before.due):
             # The job gives back its place, or, if it waited, the one that a released job may have left to it.
-            self._freed[after.concurrency_key] += 1
+            self._freed[key] += 1
 
     def block(self, job: Job) -> None:
         """Make a claimable job wait until a job with the same concurrency key ends."""
