@@ -353,5 +353,5 @@ def _render_policy(policy: str, limit: Limit) -> str:
     return f'"{policy}";q={math.floor(limit.requests)}{window}'
 
 
-def _render_report(told: RateReport) -> str:
-    return f'"{told.policy}";r={told.remaining};t={max(1, math.ceil(told.reset - 1e-6))}'
+def _render_report(report: RateReport) -> str:
+    return f'"{report.policy}";r={report.remaining};t={max(1, math.ceil(report.reset - 1e-6))}'

@@ -16,7 +16,7 @@ export class Session {
     return this.scopes.includes(scope);
   }
 
-  // Resolves when somebody has signed in.
+  // Resolves when the user has signed in.
   async start() {
     if (!this.isNeeded) return;
     const response = await fetch(`${this.base}/session`).catch(() => null);

@@ -1,4 +1,4 @@
-"""Sessions: a browser in which somebody has signed in with an API key sends a cookie in place of the key.
+"""Sessions: a browser in which a user has signed in with an API key sends a cookie in place of the key.
 
 1. The text of a session has 256 random bits. Only its SHA-256 is stored, as the name of a record.
 2. A session has the tenant and the scopes of its key. It ends with the key, and with the secret that it was opened with.
