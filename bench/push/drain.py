@@ -14,14 +14,17 @@ from bench.service.load import Samples
 from bench.service.table import Line
 
 STREAMS = 100
-JOBS = 6000
+JOBS = 12_000
+ROUNDS = 3  # times the rounds of the other parts, because single ratios differ by a tenth
 BATCH = 1000
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
     samples = Samples()
-    for number in range(rounds):
-        for name, streams in (("with", STREAMS), ("without", 0)):
+    both = [("with", STREAMS), ("without", 0)]
+    for number in range(ROUNDS * rounds):
+        both.reverse()
+        for name, streams in both:
             with push_site(folder / f"{name}-{number}") as site:
                 seconds, cpu = run(_drain(site, streams))
                 samples.add(name, JOBS / seconds)
