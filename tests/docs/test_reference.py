@@ -293,4 +293,4 @@ def error_codes() -> set[str]:
     }
     found = {word for word in words if re.fullmatch(r"[A-Z]+(_[A-Z]+)*", word) and len(word) > 3}
     assert {"TIMEOUT", "POISONED", "CHILD_FAILED"} <= found
-    return found - {"BIDE_CHILD_OF", "SC_PAGE_SIZE"}
+    return found - {"BIDE_CHILD_OF", "BIDE_LOG_FORMAT", "SC_PAGE_SIZE"}

@@ -143,6 +143,26 @@ def polling(command: Command) -> Command:
     return command
 
 
+def metrics() -> Option[Any]:
+    return click.option(
+        "--metrics",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A file for the requests, refusals and budget of each API, in Prometheus's text format. It is replaced every "
+        "15 seconds.",
+    )
+
+
+def log_format() -> Option[Any]:
+    return click.option(
+        "--log-format",
+        envvar="BIDE_LOG_FORMAT",
+        default="text",
+        show_default=True,
+        type=click.Choice(["text", "json"]),
+        help="The form of the lines on stderr: text, or one JSON object per line.",
+    )
+
+
 def log_level() -> Option[Any]:
     return click.option(
         "--log-level",

@@ -13,9 +13,11 @@ from typing import Any
 import click
 import msgspec
 
+from bide.cli.logs import LogFormat
 from bide.client.terminal_text import harmless, harmless_json
 from bide.core.clock import read_instant
 from bide.core.jobs.record import SUCCESSFUL
+from bide.core.json_log import JsonFormatter
 from bide.core.wire.http import JobStatus, WireStep
 
 COLOURS = {
@@ -45,8 +47,10 @@ class Terminal:
     `console` shows the bars. Lines in the same terminal go through it, too, so that neither overwrites the other.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log_format: LogFormat = "text") -> None:
         from rich.console import Console
+
+        self._formatter = JsonFormatter() if log_format == "json" else None
 
         self.console = Console(stderr=True)
         if self.console.is_terminal:
@@ -69,10 +73,21 @@ class Terminal:
 
     def note(self, text: str, prefix: str = "bide: ") -> None:
         """Print a message on stderr."""
-        if self.shows_bars:
+        if self._formatter is not None:
+            self.record(logging.LogRecord("bide", logging.INFO, "", 0, "%s", (text,), None))
+        elif self.shows_bars:
             self._print(prefix + text)
         else:
             click.echo(prefix + text, err=True)
+
+    def record(self, record: logging.LogRecord) -> None:
+        """Print a log record on stderr."""
+        if self._formatter is None:
+            self.note(record.getMessage())
+        elif self.shows_bars:
+            self._print(self._formatter.format(record))
+        else:
+            click.echo(self._formatter.format(record), err=True)
 
     def _print(self, text: str) -> None:
         self.console.out(harmless(text), highlight=False)
@@ -104,7 +119,7 @@ class LogPrinter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if text != self._last or record.created - self._printed >= AGAIN:
-            self._terminal.note(text)
+            self._terminal.record(record)
             self._last, self._printed = text, record.created
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from bide.cli import options, settings
+from bide.cli.logs import LogFormat, announce, log_to_stderr
 from bide.core.errors import SetupError
 from bide.server.config import is_loopback
 
@@ -207,7 +206,16 @@ def check_exposure(host: str, auth: str, insecure: bool, oidc: str | None = None
     is_flag=True,
     help="Allow an address other than loopback without authentication.",
 )
+@click.option(
+    "--target-wait",
+    envvar="BIDE_TARGET_WAIT",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds that a job may wait before bide_workers_needed in /metrics asks for more workers.",
+)
 @options.log_level()
+@options.log_format()
 def serve(
     target: str,
     host: str,
@@ -241,7 +249,9 @@ def serve(
     oidc_algorithms: tuple[str, ...],
     audit_retention: float,
     insecure: bool,
+    target_wait: float,
     log_level: str,
+    log_format: LogFormat,
 ) -> None:
     """Run the service of MODULE:app.
 
@@ -279,11 +289,7 @@ def serve(
         from bide.service.serve import serve as run
     except ModuleNotFoundError as error:
         raise SetupError.not_installed(f"{error.name} is not installed", "server") from None
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(log_format, log_level)
     location = parse(target)
     issuer = None
     if oidc is not None:
@@ -317,10 +323,11 @@ def serve(
         limits=settings.limits(),
         admission=settings.admission(),
         auth=AuthConfig(auth, audit_retention, issuer),
+        target_wait=target_wait,
     )
     run(
         location.load(),
         location,
         config,
-        listening=lambda url: click.echo(f"bide serves {target} at {url}, {kept}; {access}", err=True),
+        listening=lambda url: announce(f"bide serves {target} at {url}, {kept}; {access}", log_format),
     )

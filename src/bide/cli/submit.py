@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.command_text import bare_job, command_text, job_words
+from bide.cli.logs import LogFormat
+from bide.cli.options import log_format as log_format_option
 from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, print_json, print_line, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
@@ -165,6 +167,7 @@ class Sent(msgspec.Struct, rename="camel"):
 @api_option
 @trust_option
 @verbose_option
+@log_format_option()
 @json_option
 @speaks_to_service
 @click.pass_context
@@ -182,6 +185,7 @@ def submit(
     api: str | None,
     trust: bool,
     verbose: bool,
+    log_format: LogFormat,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -214,7 +218,7 @@ def submit(
             "KIND is missing: the name of a handler of the service. `GET /kinds` lists them"
         )
     given = cast(SubmitOptions, {**options, "labels": labels or None, **_file_options(files)})
-    terminal = Terminal()
+    terminal = Terminal(log_format)
     if files:
         given["progress"] = terminal.console
     run = SubmitRun(ctx, target, terminal, kind, body, given, as_json)

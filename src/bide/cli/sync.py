@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from pathlib import Path
@@ -22,9 +22,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from bide.cli import FAILED
 from bide.cli.clients import budget_option
+from bide.cli.logs import LogFormat
+from bide.cli.options import log_format as log_format_option
+from bide.cli.options import metrics as metrics_option
 from bide.cli.output import Terminal, json_option, print_json, print_line, print_table
 from bide.cli.trust import confirm, trust_option
 from bide.client.apis.permissions import Permissions
+from bide.client.metrics import metrics_file
 from bide.client.progress import SHOWN, BarConsole, cell
 from bide.core.errors import SetupError
 from bide.pipeline.plan.loader import PipelinePlan, load_plan
@@ -101,6 +105,8 @@ def _zone(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @budget_option
 @click.option("--check", is_flag=True, help="Only check the pipeline, and list what it would export.")
 @trust_option
+@log_format_option()
+@metrics_option()
 @json_option
 @click.pass_context
 def sync(
@@ -117,6 +123,8 @@ def sync(
     budget: str | None,
     check: bool,
     trust: bool,
+    log_format: LogFormat,
+    metrics: Path | None,
     as_json: bool,
 ) -> None:
     """Run a pipeline: export, wait, download, normalize, publish.
@@ -155,20 +163,25 @@ def sync(
         _show(plan, as_json)
         return
     options = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
-    terminal = Terminal()
+    terminal = Terminal(log_format)
     try:
         with terminal.log(), Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:
             if cron is None:
-                good = asyncio.run(_run(plan, checkpoint, options, view_for(as_json, terminal), budget))
+                view = view_for(as_json, terminal)
+                running = _run(plan, checkpoint, options, view, budget)
             else:
                 schedule = RunSchedule(cron, zone, checkpoint, time.time)
-                good = asyncio.run(
-                    _follow(schedule, load, options, lambda: view_for(as_json, terminal), budget)
-                )
+                running = _follow(schedule, load, options, lambda: view_for(as_json, terminal), budget)
+            good = asyncio.run(_measured(metrics, running))
     except KeyboardInterrupt:
         click.echo("bide: run the same command again to resume", err=True)
         raise
     raise click.exceptions.Exit(0 if good else FAILED)
+
+
+async def _measured(metrics: Path | None, running: Awaitable[bool]) -> bool:
+    async with metrics_file(metrics):
+        return await running
 
 
 async def _run(

@@ -21,6 +21,9 @@ from bide.cli import FAILED, TIMED_OUT
 from bide.cli.clients import Clients, CommandTarget, api_option, budget_option
 from bide.cli.command_text import command_text, job_words, value_text
 from bide.cli.ended_jobs import EndedJobs
+from bide.cli.logs import LogFormat
+from bide.cli.options import log_format as log_format_option
+from bide.cli.options import metrics as metrics_option
 from bide.cli.options import polling as polling_options
 from bide.cli.options import timeout as timeout_option
 from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
@@ -31,6 +34,7 @@ from bide.client.client import AsyncClient
 from bide.client.job import JobHandle, as_completed
 from bide.client.ledger import ApiAddress, WaitSettings
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.metrics import metrics_file
 from bide.client.options import ClientOptions, Timeout
 from bide.client.polling_options import POLLING_OPTIONS
 from bide.core.errors import SetupError, WaitTimeout
@@ -39,7 +43,18 @@ from bide.core.pacing.advice import Advice
 FIRST_ADVICE, NEXT_ADVICE = 5.0, 60.0  # seconds after the start, and between two checks
 MUCH = 2.0  # the factor by which advice must change before it is printed again
 # The flags that a ledger does not store, in a command that resumes.
-NOT_STORED = ("headers", "key", "key_file", "budget", "processes", "command", "as_json", "verbose")
+NOT_STORED = (
+    "headers",
+    "key",
+    "key_file",
+    "budget",
+    "processes",
+    "command",
+    "as_json",
+    "verbose",
+    "log_format",
+    "metrics",
+)
 
 
 @click.command()
@@ -85,6 +100,8 @@ NOT_STORED = ("headers", "key", "key_file", "budget", "processes", "command", "a
     "BIDE_JOB_STATUS in the environment.",
 )
 @verbose_option
+@log_format_option()
+@metrics_option()
 @json_option
 @speaks_to_service
 @click.pass_context
@@ -100,6 +117,8 @@ def wait(
     out: Path | None,
     command: str | None,
     verbose: bool,
+    log_format: LogFormat,
+    metrics: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -122,7 +141,7 @@ def wait(
     if not texts:
         _check_ledger(ledger, targets)
     target = CommandTarget(connection, api, cast(ClientOptions, options), trust)
-    terminal = Terminal()
+    terminal = Terminal(log_format)
     described = api is not None and (api.endswith(".toml") or "/" in api)
     settings = WaitSettings(
         description=str(Path(cast(str, api)).absolute()) if described else None,
@@ -132,7 +151,7 @@ def wait(
         **{name: options[name] for name in POLLING_OPTIONS},
     )
     end = EndedJobs(terminal, as_json, command)
-    run = WaitRun(target, terminal, end, ledger, settings, verbose)
+    run = WaitRun(target, terminal, end, ledger, settings, verbose, metrics)
     try:
         with terminal.log(verbose):
             code = asyncio.run(run.run(texts))
@@ -181,6 +200,7 @@ class WaitRun:
     path: Path | None
     given: WaitSettings
     verbose: bool = False
+    metrics: Path | None = None
     stored: bool = False  # the ledger has all jobs and the settings
     unfinished: dict[str, None] = field(default_factory=dict)  # given jobs that have no reported end
     failed_before: int = 0  # jobs that an earlier run has reported
@@ -192,7 +212,7 @@ class WaitRun:
         self.unfinished = dict.fromkeys(texts)
         clients: Clients | None = None
         try:
-            async with AsyncExitStack() as stack:
+            async with metrics_file(self.metrics), AsyncExitStack() as stack:
                 ledger, saved = None, {}
                 if self.path is not None:
                     ledger = SqliteLedger(self.path)

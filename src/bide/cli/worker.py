@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bide.cli import options, settings
+from bide.cli.logs import LogFormat, announce, log_to_stderr
 from bide.core.errors import SetupError
 
 
@@ -43,6 +44,7 @@ from bide.core.errors import SetupError
 @options.lease("Seconds without a heartbeat after which a child, or a worker, loses its jobs.")
 @options.drain()
 @options.log_level()
+@options.log_format()
 def worker(
     target: str,
     store: str,
@@ -56,6 +58,7 @@ def worker(
     lease: float,
     drain: float,
     log_level: str,
+    log_format: LogFormat,
 ) -> None:
     """Run jobs of MODULE:app for services with --engine celery. This is a Celery worker.
 
@@ -82,6 +85,8 @@ def worker(
     from bide.server.engine.celery.broker import Broker
     from bide.service.worker import run_worker
 
+    if log_format == "json":
+        log_to_stderr(log_format, log_level)
     location = parse(target)
     config = Config(
         data=data,
@@ -99,7 +104,8 @@ def worker(
         config,
         queues=_names(queues),
         log_level=log_level.upper(),
-        started=lambda name: click.echo(f"worker {name} runs {target}, {places}", err=True),
+        keep_logging=log_format == "json",
+        started=lambda name: announce(f"worker {name} runs {target}, {places}", log_format),
     )
     sys.exit(code)
 

@@ -44,6 +44,7 @@ from bide.client.job_state import JobListener, JobState
 from bide.client.ledger import Knowledge, Ledger
 from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.metrics import ApiUse, add_account, remove_account
 from bide.client.options import LONGEST_WAIT, ClientOptions, check_polling
 from bide.client.polling.kinds import TIMEOUTS
 from bide.client.polling.knowledge import AccountKnowledge
@@ -157,6 +158,7 @@ class Account:
                 self._poller = start_process_poller(
                     self._processes, *connection, budget, self.limit, **options
                 )
+            add_account(self)
             return self._poller
 
     async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
@@ -197,6 +199,7 @@ class Account:
         try:
             if self._poller is not None:
                 await self._poller.close()
+            remove_account(self)
             if self._account_budget is not None:
                 await self._account_budget.close()
             if self._learning is not None:
@@ -238,6 +241,22 @@ class Account:
     def wall(self) -> float:
         """Seconds since the epoch."""
         return self._timing.wall()
+
+    @property
+    def api_name(self) -> str:
+        return self.api.name
+
+    def use(self) -> ApiUse:
+        """What this account has used of the API so far, for metrics."""
+        used = ApiUse(self._transport.requests, self._transport.refused)
+        poller, now = self._poller, self._timing.now()
+        if poller is not None:
+            advice = self.advice()
+            used.jobs = poller.schedule.waiting
+            used.rate = poller.budget.rate(now)
+            used.needed = None if advice is None else advice.needed
+            used.wait = max(0.0, poller.budget.ready(now) - now)
+        return used
 
     def advice(self) -> Advice | None:
         poller = self._poller
@@ -525,7 +544,12 @@ class Account:
                 break
             found.setdefault(part.key, []).append(parts.read(job.ref, answer))
         if missing > 0:
-            log.warning("The result of job %s is incomplete: it has %d more parts", job.ref.id, missing)
+            log.warning(
+                "The result of job %s is incomplete: it has %d more parts",
+                job.ref.id,
+                missing,
+                extra={"api": self.api.name, "job_id": job.ref.id},
+            )
         return {key: values if len(values) > 1 else values[0] for key, values in found.items()}
 
     async def explain(self, job: JobState) -> None:
@@ -543,7 +567,12 @@ class Account:
                 body = (await self._page(job, call)).read(Any)
                 known.update(lookup.read(job.ref, body))
         except BideError as error:
-            log.info("The cause of the failure of job %s is not known: %s", job.job_id, error)
+            log.info(
+                "The cause of the failure of job %s is not known: %s",
+                job.job_id,
+                error,
+                extra={"api": self.api.name, "job_id": job.job_id},
+            )
         if known:
             error_info = msgspec.structs.replace(seen.error, **known)
             job.seen = self._signer.hide_in_error(msgspec.structs.replace(seen, error=error_info))

@@ -32,6 +32,7 @@ from bide.core.jobs.lease import renewal_interval
 from bide.core.jobs.record import LIVE, Job, Progress, Status
 from bide.core.jobs.retry import Outcome, Policy, Raised, Returned, Stopped, settle
 from bide.core.jobs.state_machine import Refused
+from bide.core.json_log import about_job
 from bide.core.wire.http import ID_PATTERN, Event, encode, job_id
 from bide.server.blobs import Blobs
 from bide.server.intake import Intake, accepted, new_trace_id
@@ -392,7 +393,9 @@ class BulkRunner:
             if self._running.get(claim.job.id) is run:
                 del self._running[claim.job.id], self._tasks[claim.job.id]
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("bulk action %s failed", claim.job.id, exc_info=error)
+                log.error(
+                    "bulk action %s failed", claim.job.id, exc_info=error, extra=about_job(claim.job)
+                )
             self.hint()
 
         task.add_done_callback(ended)
@@ -480,7 +483,7 @@ class _Run:
         except msgspec.MsgspecError as error:
             return Raised(code="INVALID_INPUT", message=str(error), retryable=False)
         except Exception as error:
-            log.exception("bulk action %s failed", self.job.id)
+            log.exception("bulk action %s failed", self.job.id, extra=about_job(self.job))
             return Raised(code="INTERNAL", message=f"{type(error).__name__}: {error}", retryable=False)
 
     async def _walk(self, order: BulkOrder, filter: Filter | None) -> Outcome | None:
@@ -568,7 +571,12 @@ class _Run:
             except StoreUnavailable as error:
                 if self._stopping or self._lost:
                     raise
-                log.error("bulk action %s cannot continue; retrying: %s", self.job.id, error)
+                log.error(
+                    "bulk action %s cannot continue; retrying: %s",
+                    self.job.id,
+                    error,
+                    extra=about_job(self.job),
+                )
             except QueryTimeout:
                 attempts += 1
                 if attempts == QUERY_ATTEMPTS:
@@ -613,11 +621,21 @@ class _Run:
             except StoreUnavailable as error:
                 if self._stopping or self._lost:
                     return
-                log.error("bulk action %s: cannot store its end; retrying: %s", self.job.id, error)
+                log.error(
+                    "bulk action %s: cannot store its end; retrying: %s",
+                    self.job.id,
+                    error,
+                    extra=about_job(self.job),
+                )
                 await asyncio.sleep(RETRY_AFTER)
                 continue
             if isinstance(stored, Refused):
-                log.warning("bulk action %s has lost its lease: %s", self.job.id, stored.reason)
+                log.warning(
+                    "bulk action %s has lost its lease: %s",
+                    self.job.id,
+                    stored.reason,
+                    extra=about_job(self.job),
+                )
             return
 
 

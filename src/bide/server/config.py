@@ -355,3 +355,5 @@ class Config:
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
+    # Seconds that a job may wait before bide_workers_needed in /metrics asks for more workers.
+    target_wait: float = 30.0

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ ENOUGH = 3  # observations that an eta needs
 ENOUGH_FOR_LIMIT = 10  # observations that a usual limit needs
 SPREAD = (0.1, 0.5, 0.9)
 PAUSE = 1.0  # seconds between two builds of a kind's curve
+REFRESH = 10.0  # seconds, if only the accuracy of `eta` needs it
 
 
 class KindEstimates(NamedTuple):
@@ -29,6 +31,7 @@ class KindEstimates(NamedTuple):
     table: SurvivalCurve
     hints: Hints
     at: float
+    spread: tuple[float, float, float] | None  # the quantiles of SPREAD; None: too few durations
 
 
 class Estimates:
@@ -69,7 +72,9 @@ class Estimates:
         first_eta = known is not None and known.table.count < ENOUGH <= sketch.count
         if known is None or first_eta or now - known.at >= PAUSE:
             table = sketch.table()
-            known = self._known[kind] = KindEstimates(table, Hints(table), now)
+            low, middle, high = (table.quantile(q) for q in SPREAD)
+            spread = (low, middle, high) if table.count >= ENOUGH else None
+            known = self._known[kind] = KindEstimates(table, Hints(table), now, spread)
         return known
 
     def retry_after(self, job: Job, progress: Progress | None, now: float) -> int:
@@ -98,9 +103,22 @@ class Estimates:
         sketch = self._sketches.get(job.kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        table = self._estimates_of(job.kind).table
-        low, middle, high = (job.started_at + table.quantile(q) for q in SPREAD)
+        spread = self._estimates_of(job.kind).spread
+        if spread is None:
+            return None
+        low, middle, high = (job.started_at + seconds for seconds in spread)
         return _eta(low, middle, high) if now < high else None
+
+    def latest_spread(self, kind: str) -> tuple[float, float, float] | None:
+        """The durations that an `eta` of this kind is made from: low, middle and high. At most REFRESH seconds old, so that
+        it costs little for each job.
+        """
+        sketch, known = self._sketches.get(kind), self._known.get(kind)
+        if sketch is None or sketch.count < ENOUGH:
+            return None
+        if known is None or known.spread is None or self._clock.now() - known.at >= REFRESH:
+            known = self._estimates_of(kind)
+        return known.spread
 
     def usual_limit(self, kind: str) -> float | None:
         """The duration that 99 of 100 jobs of the kind do not exceed; None if it is unknown."""
@@ -127,21 +145,41 @@ class Estimates:
             return None
         if not waiting and running < slots:
             return 0.0
+        mean = self._mean(kinds)
+        return None if mean is None else (waiting + 1) * mean / (min(slots, running) or slots)
+
+    def workers_needed(self, kinds: Iterable[str], waiting: int, running: int, target: float) -> int:
+        """How many jobs of a queue must run at once, so that the last of the `waiting` ones starts within `target` seconds.
+
+        At least as many as run, and at least 1 while jobs wait. If no duration is known, one more than run.
+        """
+        if not waiting:
+            return running
+        mean = self._mean(kinds)
+        if mean is None:
+            return running + 1
+        # Each additional slot starts a job at once, and each slot starts one more whenever a job ends.
+        ends = target / max(mean, 1e-6)  # per slot, within the target
+        return running + max(0, math.ceil((waiting - running * ends) / (1.0 + ends)))
+
+    def _mean(self, kinds: Iterable[str]) -> float | None:
+        """The mean duration of the jobs of these kinds; None if it is unknown."""
         known = [sketch for kind in kinds if (sketch := self._sketches.get(kind)) is not None]
         known = [sketch for sketch in known if sketch.count >= ENOUGH]
         if not known:
             return None
         jobs = sum(sketch.count for sketch in known)
-        mean = sum(sketch.count * sketch.observed_mean() for sketch in known) / jobs
-        return (waiting + 1) * mean / (min(slots, running) or slots)
+        return sum(sketch.count * sketch.observed_mean() for sketch in known) / jobs
 
     def describe(self, kind: str) -> dict[str, Any] | None:
         """The known durations of a kind, for GET /kinds."""
         sketch = self._sketches.get(kind)
         if sketch is None or sketch.count < ENOUGH:
             return None
-        table = self._estimates_of(kind).table
-        low, middle, high = (round(table.quantile(q), 3) for q in SPREAD)
+        spread = self._estimates_of(kind).spread
+        if spread is None:
+            return None
+        low, middle, high = (round(seconds, 3) for seconds in spread)
         return {"jobs": sketch.count, "p10": low, "p50": middle, "p90": high}
 
 

@@ -50,6 +50,8 @@ WAITING = frozenset({Status.PENDING, Status.RETRYING})
 FULL = 0.2  # seconds for which a count of waiting jobs that leaves no room is not repeated
 BYTES_AGE = 5.0  # seconds for which the stored bytes of a tenant are not read again
 RETRY_LATER = 10  # seconds of Retry-After, if it is unknown when there is room
+MOST_SERIES = 100  # tenants that /metrics names
+OTHER_TENANTS = "other"
 MOST_TENANTS = 10_000  # whose use is known without a transaction
 
 
@@ -88,6 +90,8 @@ class ServiceLimits:
         self._bytes: dict[str, tuple[int, float]] = {}  # stored, and when it was read
         self._streams: Counter[str] = Counter()  # open ones, of this process
         self.refused: Counter[str] = Counter()  # requests, by limit or by code
+        self.throttled: Counter[tuple[str, str]] = Counter()  # requests, by tenant and limit
+        self._throttled_tenants: set[str] = set()
         self._counts: dict[tuple[str, str], asyncio.Future[bool]] = {}  # that run now
 
     # --- submissions
@@ -277,9 +281,16 @@ class ServiceLimits:
 
     # --- responses
 
-    def count(self, problem: Problem) -> None:
-        """Count a refused request, for /metrics."""
-        self.refused[(problem.members or {}).get("limit") or problem.code] += 1
+    def count(self, problem: Problem, tenant: str) -> None:
+        """Count a refused request, for /metrics. Only the first MOST_SERIES tenants are counted by their names."""
+        limit = (problem.members or {}).get("limit")
+        self.refused[limit or problem.code] += 1
+        if limit is not None:
+            named = self._throttled_tenants
+            if tenant not in named:
+                tenant = tenant if len(named) < MOST_SERIES else OTHER_TENANTS
+                named.add(tenant)
+            self.throttled[tenant, limit] += 1
 
     def headers(self, tenant: str, kind: str = "") -> dict[str, str]:
         """RateLimit and RateLimit-Policy of the tenant and of one kind; empty without such limits."""

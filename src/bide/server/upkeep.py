@@ -29,6 +29,7 @@ from bide.core.jobs.lease import LeaseObserver
 from bide.core.jobs.record import Job
 from bide.core.jobs.retry import Policy, Vanished, deadline_passed, settle
 from bide.core.jobs.state_machine import Change, MarkedOverdue
+from bide.core.json_log import about_job
 from bide.core.wire.http import Event
 from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
@@ -135,6 +136,7 @@ class CleanUp:
                 log.warning(
                     "Job %s waits for child jobs that do not exist or have ended. The service restarts it.",
                     job_id,
+                    extra={"job_id": job_id},
                 )
 
     async def _sweep(self, now: float) -> None:
@@ -291,7 +293,12 @@ class Upkeep:
             outcomes = await self._store.apply(changes)
             for change, outcome in zip(changes, outcomes, strict=True):
                 if isinstance(outcome, Job):  # otherwise it has just ended, or another service was first
-                    log.warning("job %s is overdue: %s", change.job_id, change.message)
+                    log.warning(
+                        "job %s is overdue: %s",
+                        change.job_id,
+                        change.message,
+                        extra=about_job(outcome),
+                    )
 
     async def observe(self) -> None:
         """Observe all leases, and rescue the jobs whose leases are lost."""
@@ -340,6 +347,7 @@ class Upkeep:
                 "kind decides whether the job runs again. If there is none, cancel the job",
                 job.id,
                 job.kind,
+                extra=about_job(job),
             )
         return False
 

@@ -431,10 +431,10 @@ class Service:
         self.engine.on_events(events)
         self.bulk.on_events(events)
         self.notify.on_events(events)
+        self.http.metrics.on_events(events)  # before the estimates learn from the same jobs
         self.estimates.on_events(events)
         self.upkeep.on_events(events)
         self.webhooks.publisher.on_events(events)
-        self.http.metrics.on_events(events)
 
     def _reset(self) -> None:
         """Clear all caches after the store has lost events that were already reported."""

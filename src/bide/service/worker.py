@@ -82,10 +82,11 @@ def run_worker(
     *,
     queues: Sequence[str] | None,
     log_level: str,
+    keep_logging: bool = False,
     started: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """Run until a signal stops it; return the exit code."""
-    app = make_celery(registry, lambda: location, config)
+    """Run until a signal stops it; return the exit code. With `keep_logging`, Celery does not configure logging."""
+    app = make_celery(registry, lambda: location, config, worker_hijack_root_logger=not keep_logging)
     runtime: WorkerRuntime = getattr(app, RUNTIME)
     names = list(queues) if queues else sorted(served(registry))
     # Until Celery installs its own handlers. The runtime may run jobs by then.

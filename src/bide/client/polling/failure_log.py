@@ -32,7 +32,7 @@ class FailureLog:
         self._count += 1
         if self._count == 1:
             self._since = self._timing.wall()
-            log.warning("%s. Retrying", text)
+            log.warning("%s. Retrying", text, extra={"api": self._name, "job_id": job.job_id})
             self._report_later()
 
     def answered(self, job: JobState) -> None:
@@ -41,7 +41,7 @@ class FailureLog:
             self._jobs.discard(job)
             if not self._jobs:
                 self.close()
-                log.warning("%s answers again", self._name)
+                log.warning("%s answers again", self._name, extra={"api": self._name})
 
     def stopped(self, job: JobState) -> None:
         """The wait for the job has ended."""
@@ -63,7 +63,7 @@ class FailureLog:
     def _report(self) -> None:
         failures = "1 failure" if self._count == 1 else f"{self._count} failures"
         since = time.strftime("%H:%M", time.localtime(self._since))
-        log.warning("%s. Retrying; %s since %s", self._text, failures, since)
+        log.warning("%s. Retrying; %s since %s", self._text, failures, since, extra={"api": self._name})
         self._report_later()
 
 

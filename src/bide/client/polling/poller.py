@@ -183,7 +183,7 @@ class Poller:
         self._ledger = ledger
         self._transport = transport
         self._signer = signer
-        self._budget = budget
+        self.budget = budget
         self._breaker = Breaker(rng=self.rng)
         self._single_polls: deque[PlannedJob] = deque()  # due jobs that need a request of their own
         self._workers = WorkerPool(self.timing, self._work)
@@ -216,6 +216,10 @@ class Poller:
             )
         self._followed: dict[str, JobState] = {}  # jobs whose events are followed, by id
         self._ended: set[str] = set()  # of these, those that have ended according to an event
+
+    def _about(self, job: JobState) -> dict[str, str]:
+        """The `extra` of a log record about a job."""
+        return {"api": self.api.name, "job_id": job.job_id}
 
     # --- jobs
 
@@ -344,7 +348,7 @@ class Poller:
                     again = FOREVER
                 elif not self._single_polls:
                     jobs, again = self.schedule.next(now)
-                elif (again := self._budget.take(now)) <= now:
+                elif (again := self.budget.take(now)) <= now:
                     jobs = [self._single_polls.popleft()]
             if not jobs:
                 await self._workers.rest(again)
@@ -371,7 +375,7 @@ class Poller:
         hold, jobs = self.api.longpoll, self.schedule.waiting + more
         if hold is None or self._early >= EARLY or jobs > HOLDS:
             return False
-        rate = self._budget.rate(now)
+        rate = self.budget.rate(now)
         return rate is None or rate > 1.5 * jobs / hold
 
     async def _ask(self, worker: Worker, planned: PlannedJob) -> None:
@@ -548,6 +552,7 @@ class Poller:
                 job.job_id,
                 seen.word,
                 self.api.name,
+                extra=self._about(job),
             )
         if job.submitted_at is None and seen.started_at is not None:
             self._set_age(planned, now, seen.started_at, clock_of(answer))
@@ -575,7 +580,7 @@ class Poller:
 
     def _changed(self, job: JobState, before: Seen | None, seen: Seen) -> None:
         if before is None or before.word != seen.word:
-            log.info("job %s is %s", job.job_id, seen.word or job.status)
+            log.info("job %s is %s", job.job_id, seen.word or job.status, extra=self._about(job))
         if self._ledger is not None:
             self._ledger.noted(job)
         for listener in job.listeners:
@@ -585,7 +590,7 @@ class Poller:
         job.planned = None
         self._unfollow(job)
         if job.seen is not None and job.seen.state in TERMINAL:
-            log.info("job %s is %s", job.job_id, job.seen.word or job.status)
+            log.info("job %s is %s", job.job_id, job.seen.word or job.status, extra=self._about(job))
         if self._ledger is not None and job.error is None:
             task = asyncio.get_running_loop().create_task(self._store_and_notify(self._ledger, job))
             self._endings.add(task)
@@ -599,7 +604,12 @@ class Poller:
         try:
             await ledger.ended(job)
         except Exception as error:  # for example a full disk: the end is reported anyway
-            log.error("The end of job %s was not written to the ledger: %s", job.job_id, error)
+            log.error(
+                "The end of job %s was not written to the ledger: %s",
+                job.job_id,
+                error,
+                extra=self._about(job),
+            )
         listeners, job.listeners = job.listeners, ()
         for listener in listeners:
             listener.ended(job)

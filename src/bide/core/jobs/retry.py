@@ -20,6 +20,7 @@ from bide.core.jobs.state_machine import (
 )
 from bide.core.pacing.backoff import backoff
 
+LOSS_CODES = frozenset({"WORKER_LOST", "POISONED"})  # of jobs that do not run again after a lost worker
 MOST_LOSSES = 20  # in one run, even with progress in between
 
 

@@ -121,7 +121,7 @@ class HttpApp:
                 response = await route.handler(request)
         except Problem as problem:
             if problem.status in REFUSING:
-                self._components.limits.count(problem)
+                self._components.limits.count(problem, request.tenant)
             response = request.problem_response(problem)
         except Disconnected:
             self._record(request, route, None)
@@ -202,8 +202,14 @@ def _add_cors_headers(request: HttpRequest, response: Response, send: Send) -> S
 
 def _unexpected(request: HttpRequest, error: Exception) -> Problem:
     method, path = request.scope["method"], request.path
+    about = {
+        "request": f"{method} {path}",
+        "trace_id": request.trace_id,
+        "tenant": request.tenant,
+        "job_id": request.args[0] if request.args and path.startswith("/jobs/") else None,
+    }
     if isinstance(error, StoreUnavailable):
-        log.error("%s %s: %s [%s]", method, path, error, request.trace_id)
+        log.error("%s %s: %s [%s]", method, path, error, request.trace_id, extra=about)
         return Unavailable(f"the store is unavailable: {error}")
-    log.error("%s %s failed [%s]", method, path, request.trace_id, exc_info=error)
+    log.error("%s %s failed [%s]", method, path, request.trace_id, exc_info=error, extra=about)
     return Internal("the service failed unexpectedly; its log has the error with this traceId")

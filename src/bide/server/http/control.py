@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from bide.core.errors import Conflict, Gone, NotFound, StorageUnavailable, VersionMismatch
 from bide.core.jobs.record import Job
 from bide.core.jobs.state_machine import Refused, Rerun, WrongVersion, cancel
+from bide.core.json_log import about_job
 from bide.core.wire.http import JobStatus, etag_matches
 from bide.server.http.request import HttpRequest, Response
 from bide.server.http.routing import HttpOperation, ResponseSpec
@@ -91,7 +92,12 @@ async def delete_job(request: HttpRequest) -> Response:
         await components.blobs.remove(job.id)
     except StorageUnavailable as error:
         # The job is deleted in any case; the upkeep removes its orphaned files.
-        log.warning("cannot remove the files of deleted job %s; the upkeep retries: %s", job.id, error)
+        log.warning(
+            "cannot remove the files of deleted job %s; the upkeep retries: %s",
+            job.id,
+            error,
+            extra=about_job(job),
+        )
     return Response(204, [])
 
 

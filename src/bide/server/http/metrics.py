@@ -1,16 +1,23 @@
-"""GET /metrics in the Prometheus format. Ended jobs, waiting and running times are counted from events; everything else is
-read per request. The first request imports prometheus_client, so that a service starts without it.
+"""GET /metrics in the Prometheus format. Ended, failed and lost attempts, waiting and running times, and the accuracy of
+`eta` are counted from events; everything else is read per request, without counting rows.
+
+1. The first request imports prometheus_client, so that a service starts without it.
+2. Names that handlers and callers make up (steps, error codes, tenants) have a bounded number of series. The series
+   `other` has the rest.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bide.core.jobs.record import TERMINAL
+from bide.core.jobs.record import SUCCESSFUL, TERMINAL, Status
 from bide.core.wire.http import Event
 from bide.server.engine import WARNINGS
 from bide.server.http import Components
@@ -18,6 +25,7 @@ from bide.server.http.health import warnings
 from bide.server.http.queues import Queue, known_queues
 from bide.server.http.request import HttpRequest, Response, text_response
 from bide.server.http.routing import HttpOperation, ResponseSpec
+from bide.server.registry import SERVICE_QUEUE
 from bide.server.webhooks.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ _STATES = ("starting", "idle", "busy")
 # Seconds: jobs take milliseconds or hours.
 BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
 MAX_STEPS = 50  # series of steps per kind; other steps share one, because a handler may make up names
+MAX_CODES = 50  # series of error codes per kind
 OTHER = "other"
 
 
@@ -60,6 +69,11 @@ class Metrics:
         self._running: dict[str, DurationHistogram] = defaultdict(DurationHistogram)
         self._steps: dict[tuple[str, ...], DurationHistogram] = {}  # by kind and step
         self._step_counts: Counter[str] = Counter()  # series by kind
+        self._failures: Counter[tuple[str, str, str]] = Counter()  # by kind, code and outcome
+        self._codes: dict[str, set[str]] = defaultdict(set)  # that have series, by kind
+        self._lost: Counter[tuple[str, str]] = Counter()  # by kind and reason
+        self._etas: Counter[tuple[str, str]] = Counter()  # by kind and outcome
+        self._eta_errors: dict[str, DurationHistogram] = defaultdict(DurationHistogram)
         self.operations = [
             HttpOperation(
                 "GET",
@@ -87,12 +101,43 @@ class Metrics:
             if event.type == "status":
                 if (waited := job.get("waited")) is not None:
                     self._waiting[job["kind"]].add(waited)
+                if (lost := job.get("lost")) is not None:
+                    self._lost[job["kind"], lost] += 1
                 if job["status"] in _TERMINAL:
-                    self._ended[job["kind"], job["status"]] += 1
-                    if (seconds := job.get("seconds")) is not None:
-                        self._running[job["kind"]].add(seconds)
+                    self._count_end(job)
+                elif "failed" in job:
+                    self._count_failure(job, "retried")
             elif event.type == "step" and (seconds := job.get("seconds")) is not None:
                 self._step(job["kind"], job["step"]["name"]).add(seconds)
+
+    def _count_end(self, job: dict[str, Any]) -> None:
+        kind, status = job["kind"], job["status"]
+        self._ended[kind, status] += 1
+        if status == Status.ERROR:
+            self._count_failure(job, "final")
+        if (seconds := job.get("seconds")) is None:
+            return
+        self._running[kind].add(seconds)
+        spread = self._components.estimates.latest_spread(kind) if status in SUCCESSFUL else None
+        if spread is not None:
+            low, middle, high = spread
+            for outcome, found in (
+                ("early", seconds < low),
+                ("within", low <= seconds <= high),
+                ("late", seconds > high),
+            ):
+                self._etas[kind, outcome] += found  # all of them, so that ratios are known
+            self._eta_errors[kind].add(abs(seconds - middle))
+
+    def _count_failure(self, job: dict[str, Any], outcome: str) -> None:
+        kind, error = job["kind"], job.get("error")
+        # The error of an event that another process has committed is not decoded.
+        code = error.get("code") if isinstance(error, dict) else getattr(error, "code", None)
+        code, codes = str(code or Status.ERROR), self._codes[kind]
+        if code not in codes:
+            code = code if len(codes) < MAX_CODES else OTHER
+            codes.add(code)
+        self._failures[kind, code, outcome] += 1
 
     def _step(self, kind: str, name: str) -> DurationHistogram:
         found = self._steps.get((kind, name))
@@ -111,13 +156,15 @@ class Metrics:
         encode, content_type = choose_encoder(request.header(b"accept") or "")
         queues = await known_queues(self._components)
         overdue = await self._components.store.overdue_counts()
-        families = list(self._families(queues, overdue))
+        disk = await asyncio.to_thread(_read_disk, self._components.config.data)
+        families = [*self._families(queues, overdue), *_of_disk(*disk), *_of_process()]
         return text_response(content_type, encode(cast(Any, _Collected(families))))
 
     def _families(self, queues: list[Queue], overdue: Mapping[str, int]) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         yield from _of_queues(queues)
+        yield self._of_needed(queues)
         found = Counter(warning.code for warning in warnings(self._components, queues))
         current = GaugeMetricFamily(
             "bide_warnings",
@@ -135,6 +182,14 @@ class Metrics:
         for reason, count in sorted(self._components.limits.refused.items()):
             refused.add_metric([reason], count)
         yield refused
+        throttled = CounterMetricFamily(
+            "bide_throttled_requests",
+            "Requests that a limit of [limits] refused, by tenant. The tenants after the first 100 are `other`.",
+            labels=["tenant", "limit"],
+        )
+        for (tenant, limit), count in sorted(self._components.limits.throttled.items()):
+            throttled.add_metric([tenant, limit], count)
+        yield throttled
         admission = self._components.admission
         if admission.on:
             yield GaugeMetricFamily(
@@ -148,6 +203,30 @@ class Metrics:
         for (kind, status), count in sorted(self._ended.items()):
             ended.add_metric([kind, status], count)
         yield ended
+        yield _of_counts(
+            "bide_failures",
+            "Attempts that failed: `retried` ones, and `final` ones, whose job ended as ERROR.",
+            ("kind", "code", "outcome"),
+            self._failures,
+        )
+        yield _of_counts(
+            "bide_leases_lost",
+            "Attempts that lost their worker: its process exited, or its lease was not renewed.",
+            ("kind", "reason"),
+            self._lost,
+        )
+        yield _of_counts(
+            "bide_eta_outcomes",
+            "Jobs that succeeded, by whether the attempt ended before, within or after the range of `eta` at its start.",
+            ("kind", "outcome"),
+            self._etas,
+        )
+        yield _of_durations(
+            "bide_eta_error_seconds",
+            "Seconds between the end that `eta` predicts at the start of the attempt and the actual end.",
+            ("kind",),
+            {(kind,): found for kind, found in self._eta_errors.items()},
+        )
         yield _of_durations(
             "bide_job_waiting_seconds",
             "Seconds from when a job could start until its attempt started.",
@@ -189,6 +268,46 @@ class Metrics:
             value=self._components.events.subscriptions,
         )
 
+    def _of_needed(self, queues: list[Queue]) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(
+            "bide_workers_needed",
+            "Handler processes that the queue needs, so that its jobs wait no longer than --target-wait.",
+            labels=["queue"],
+        )
+        target = self._components.config.target_wait
+        estimates = self._components.estimates
+        for queue in queues:
+            if queue.name != SERVICE_QUEUE:
+                waiting = 0 if queue.paused else queue.backlog
+                needed = estimates.workers_needed(queue.kinds, waiting, queue.running, target)
+                if queue.concurrency is not None:
+                    needed = min(needed, queue.concurrency)
+                family.add_metric([queue.name], needed)
+        return family
+
+
+def _read_disk(folder: Path) -> tuple[int, int]:
+    """The free bytes and the size of the disk with the data folder."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def _of_disk(free: int, size: int) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "Bytes of the disk with the data folder"
+    yield GaugeMetricFamily("bide_disk_free_bytes", f"{text} that the service may use.", value=free)
+    yield GaugeMetricFamily("bide_disk_size_bytes", f"{text}.", value=size)
+
+
+def _of_process() -> Iterable[Metric]:
+    """Processor time, memory and file descriptors of this process."""
+    from prometheus_client import PROCESS_COLLECTOR
+
+    return PROCESS_COLLECTOR.collect()
+
 
 def _of_webhooks(publisher: Publisher) -> Iterator[Metric]:
     """The deliveries of this process. The replica that is not the publisher has none."""
@@ -206,6 +325,16 @@ def _of_webhooks(publisher: Publisher) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "bide_webhook_lag_seconds", "Age of the oldest delivery that waits.", value=publisher.lag()
     )
+
+
+def _of_counts(name: str, text: str, labels: Sequence[str], counts: Counter[Any]) -> Metric:
+    """A counter; the keys of `counts` are the values of the labels."""
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in sorted(counts.items()):
+        family.add_metric(values, count)
+    return family
 
 
 def _of_durations(
@@ -231,13 +360,24 @@ def _of_queues(queues: list[Queue]) -> Iterator[Metric]:
             "Seconds that the oldest waiting job has waited.",
             lambda q: q.oldest_age or 0,
         ),
+        (
+            "predicted_wait_seconds",
+            "Seconds until a job that is submitted now would start; missing if it is unknown.",
+            lambda q: q.predicted_wait,
+        ),
+        (
+            "slots",
+            "Jobs that the live workers run at once; missing if it is unknown.",
+            lambda q: q.slots,
+        ),
         ("paused", "1 while the queue is paused.", lambda q: int(q.paused)),
         ("unserved", "1 while no worker serves the queue.", lambda q: int(not q.served)),
     ]
     for name, text, read in columns:
         family = GaugeMetricFamily(f"bide_queue_{name}", text, labels=["queue"])
         for queue in queues:
-            family.add_metric([queue.name], read(queue))
+            if (value := read(queue)) is not None:
+                family.add_metric([queue.name], value)
         yield family
 
 

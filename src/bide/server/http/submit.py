@@ -161,7 +161,7 @@ async def submit_batch(request: HttpRequest) -> Response:
     )
     for outcome in outcomes:
         if isinstance(outcome, QuotaExceeded | Overloaded):
-            request.components.limits.count(outcome)
+            request.components.limits.count(outcome, request.tenant)
     entries = [
         request.render_problem(outcome)
         if isinstance(outcome, Problem)

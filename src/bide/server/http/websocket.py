@@ -428,7 +428,12 @@ class EventSocket:
         except StoreUnavailable as error:
             self.close(TRY_LATER, f"the store is unavailable: {error}")
         except Exception:
-            log.exception("%s failed [%s]", PATH, self._request.trace_id)
+            about = {
+                "request": f"GET {PATH}",
+                "trace_id": self._request.trace_id,
+                "tenant": self._request.tenant,
+            }
+            log.exception("%s failed [%s]", PATH, self._request.trace_id, extra=about)
             self.close(
                 FAILED,
                 f"the service failed unexpectedly; its log has the error [{self._request.trace_id}]",

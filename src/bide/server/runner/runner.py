@@ -34,6 +34,7 @@ from bide.core.jobs.lease import renewal_interval
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.retry import Outcome, Raised, settle
 from bide.core.jobs.state_machine import Change, Refused
+from bide.core.json_log import about_job
 from bide.core.wire.http import Event
 from bide.server.config import WorkerConfig
 from bide.server.progress import AttemptKey, ProgressSink
@@ -330,7 +331,13 @@ class Runner:
             outcome = attempt.outcome_of_exit()
             self._end(attempt, outcome)
             if outcome is not None and not child.killed:
-                log.warning("job %s: child %s exited (%s)", attempt.job.id, child.name, child.exit_text)
+                log.warning(
+                    "job %s: child %s exited (%s)",
+                    attempt.job.id,
+                    child.name,
+                    child.exit_text,
+                    extra=about_job(attempt.job),
+                )
         self._slots.remove_child(child)
 
     def _replace(self, child: ChildProcess) -> None:
@@ -414,7 +421,12 @@ class Runner:
         try:
             result = await self._stored_step(attempt, message)
         except Exception as error:
-            log.exception("job %s: cannot read step %r from the store", message.job_id, message.step)
+            log.exception(
+                "job %s: cannot read step %r from the store",
+                message.job_id,
+                message.step,
+                extra=about_job(attempt.job),
+            )
             text = (
                 f"the result of step {message.step!r} could not be read: {type(error).__name__}: {error}"
             )
@@ -427,7 +439,11 @@ class Runner:
                 return await self._store.step(message.job_id, message.step)
             except StoreUnavailable as error:
                 log.error(
-                    "job %s: cannot read step %r; retrying: %s", message.job_id, message.step, error
+                    "job %s: cannot read step %r; retrying: %s",
+                    message.job_id,
+                    message.step,
+                    error,
+                    extra=about_job(attempt.job),
                 )
             if attempt.stopping is not None:
                 break
@@ -450,7 +466,12 @@ class Runner:
             text = f"{message.kind} cannot be spawned: {problem.detail} {places}".strip()
             self._fail_spawn(attempt, "SPAWN_REFUSED", text, retryable=problem.retryable)
         except Exception as error:
-            log.exception("job %s: cannot store a spawned %s job", attempt.job.id, message.kind)
+            log.exception(
+                "job %s: cannot store a spawned %s job",
+                attempt.job.id,
+                message.kind,
+                extra=about_job(attempt.job),
+            )
             text = f"{message.kind} could not be stored: {type(error).__name__}: {error}"
             self._fail_spawn(attempt, "SPAWN_FAILED", text, retryable=True)
         finally:
@@ -477,7 +498,11 @@ class Runner:
                     return await storing
             except StoreUnavailable as error:
                 log.error(
-                    "job %s cannot spawn a %s job; retrying: %s", attempt.job.id, message.kind, error
+                    "job %s cannot spawn a %s job; retrying: %s",
+                    attempt.job.id,
+                    message.kind,
+                    error,
+                    extra=about_job(attempt.job),
                 )
             if attempt.stopping is not None or (attempt.child.state == "gone" and not attempt.ended):
                 return None
@@ -662,6 +687,7 @@ def _log_failed_attempt(attempt: Attempt, change: changes.Failed | changes.Faile
         error.code,
         error.message,
         f"\n{attempt.trace}" if attempt.trace is not None else "",
+        extra=about_job(job),
     )
 
 

@@ -15,12 +15,16 @@ from msgspec.structs import replace
 from bide.core.errors import InvalidInput
 from bide.core.jobs.fair import MUCH, FairTurns, RunningLimits, pick, start_order, wider
 from bide.core.jobs.record import FAILED, Job, Status
+from bide.core.jobs.retry import LOSS_CODES
 from bide.core.jobs.state_machine import (
     Begun,
     Change,
     ChildEnded,
     Claimed,
     Emitted,
+    Failed,
+    FailedForNow,
+    Lost,
     MarkedOverdue,
     Refused,
     Rerun,
@@ -172,8 +176,7 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
         pass  # a prefetch is not visible outside
     elif not before.status.terminal or after.run > before.run:
         # The end of a child changes an ended parent without an event, because a run has one terminal event.
-        waited = change.waited if isinstance(change, Begun) else None
-        tx.add_event(after, "status", None if waited is None else {"waited": waited})
+        tx.add_event(after, "status", _facts_of(change))
     if isinstance(change, MarkedOverdue):
         line = {"level": "warning", "logger": "bide.upkeep", "message": change.message}
         tx.add_event(after, "log", {"log": line, "loggedAt": tx.now})
@@ -189,6 +192,18 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
     _apply_effects(tx, after, effects)
     # The effects may have changed this row again, if a child ended immediately.
     return tx.job(after.id) or after
+
+
+def _facts_of(change: Change) -> dict[str, Any] | None:
+    """What the event of a change has besides the facts of the job."""
+    if isinstance(change, Begun):
+        return None if change.waited is None else {"waited": change.waited}
+    if isinstance(change, Lost) or (isinstance(change, Failed) and change.error.code in LOSS_CODES):
+        # Only the upkeep, which observes leases, sets `lease`; the runner reports children that have exited.
+        return {"lost": "process" if change.lease is None else "lease"}
+    if isinstance(change, FailedForNow):
+        return {"failed": True}
+    return None
 
 
 def _emit(tx: Transaction, job: Job, change: Emitted) -> Job | Refused:

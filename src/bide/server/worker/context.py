@@ -443,7 +443,16 @@ class Context:
     def _open_log(self) -> JobLog:
         log = self._log
         if log is None:  # most handlers log nothing
-            log = self._log = JobLog(lambda line: self._channel.try_send(self._log_line(line)))
+            run = self._run
+            about = {
+                "job_id": run.job_id,
+                "kind": run.kind,
+                "attempt": run.attempt,
+                "trace_id": run.trace_id,
+            }
+            log = self._log = JobLog(
+                lambda line: self._channel.try_send(self._log_line(line)), about, self.hide
+            )
         return log
 
     def _log_line(self, line: dict[str, Any]) -> p.JobLogLine:

@@ -9,13 +9,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic  # by name, because a handler may patch the module
 from typing import Any
 
+from bide.core.json_log import JsonFormatter
 from bide.server.worker import channels
 from bide.server.worker.protocol import text_of
 
@@ -35,9 +37,18 @@ _LEVELS = (
 class JobLog:
     """Limits the records of one attempt, and sends them in order."""
 
-    def __init__(self, try_send: Callable[[Line], bool]) -> None:
-        """`try_send` returns False, without waiting, while another message is being sent."""
+    def __init__(
+        self,
+        try_send: Callable[[Line], bool],
+        about: Mapping[str, Any] | None = None,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        """`try_send` returns False, without waiting, while another message is being sent. `about` are the fields of the
+        job in JSON lines, and `hide` removes its secrets from a text.
+        """
         self._try_send = try_send
+        self.about = about or {}
+        self.hide = hide
         self._lines: deque[Line] = deque()
         self._sending = threading.Lock()
         self._counting = threading.RLock()  # a signal handler may log while its thread holds it
@@ -110,14 +121,28 @@ class JobLogHandler(logging.Handler):
 
     def install(self) -> None:
         """Attach it to the root logger. If the app has not configured logging, log from INFO on, and print warnings to
-        stderr as without this handler.
+        stderr as without this handler, or as JSON if the service logs JSON.
         """
         root = logging.getLogger()
         if not root.handlers:
             root.setLevel(logging.INFO)
-            if logging.lastResort is not None:
+            if os.environ.get("BIDE_LOG_FORMAT") == "json":
+                printer = logging.StreamHandler()
+                printer.setLevel(logging.WARNING)
+                printer.setFormatter(JsonFormatter())
+                printer.addFilter(self._add_fields)
+                root.addHandler(printer)
+            elif logging.lastResort is not None:
                 root.addHandler(logging.lastResort)
         self.ensure_installed()
+
+    def _add_fields(self, record: logging.LogRecord) -> bool:
+        """Add the fields of the job to a record that is printed as JSON."""
+        log = self._find()
+        if log is not None:
+            record.msg, record.args = log.hide(record.getMessage()), ()
+            record.__dict__.update(log.about)
+        return True
 
     def ensure_installed(self) -> None:
         """Attach it again if a handler has configured logging again."""
