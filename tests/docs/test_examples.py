@@ -43,7 +43,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
 
 # Files of the repository that a page asks its reader to copy into the folder.
 TAKEN = {
-    "docs/howto/deploy.md": ["deploy/workers.py"],
+    "docs/howto/autoscale.md": ["deploy/workers.py"],
     "docs/tutorial/grades.md": ["examples/grades/lms.py"],
 }
 
