@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import get_args
 
@@ -47,6 +48,7 @@ INCLUDES = frozenset({"input", "attempts", "log"})
 MAX_IDS = 100
 MAX_LIMIT = 100
 MAX_COUNT = 10_000
+RENDERED = 10  # jobs of a list that are rendered at once, in a third of a millisecond
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 
@@ -141,12 +143,17 @@ async def listing(request: HttpRequest) -> Response:
     found = await store.find(replace(filter, limit=filter.limit + 1))
     page = found[: filter.limit]
     await request.components.progress.refresh(page)
-    jobs = WireJobs([JobView(request, job).wire() for job in page])
+    jobs = WireJobs([])
+    for number, job in enumerate(page):
+        if number and number % RENDERED == 0:
+            await asyncio.sleep(0)  # let other requests be answered
+        jobs.jobs.append(JobView(request, job).wire())
     if len(found) > len(page):
         last = position_of(page[-1], filter.order)
         jobs.next = render_cursor(last.id, last.rank)
     if counted:
-        number = await store.count(filter, MAX_COUNT + 1)
+        whole = filter.after is None and len(found) <= filter.limit and filter.order != "longest"
+        number = len(found) if whole else await store.count(filter, MAX_COUNT + 1)
         jobs.count = WireCount(min(number, MAX_COUNT), number > MAX_COUNT)
     return object_response(jobs)
 

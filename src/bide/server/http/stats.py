@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,7 @@ from bide.core.jobs.histogram import quantile
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import UNCACHED
+from bide.server.store.query_threads import release
 from bide.server.store.rollups import KEEP_HOURS, KEEP_MINUTES, MINUTE, RollupQuery, step_name
 
 MAX_POINTS = 1500
@@ -114,22 +116,29 @@ def _quantiles(counts: dict[int, int]) -> Quantiles | None:
 def statistics_of(
     rows: Iterable[tuple[int, str, int]], query: RollupQuery, step: str | None
 ) -> Statistics:
-    """The response; `step`: the name of a step whose durations `run` has."""
+    """The response; `step`: the name of a step whose durations `run` has. Call it in a thread, because a day has thousands
+    of rows.
+    """
     points: dict[int, PointCounts] = {}
     total = PointCounts()
-    for at, name, count in rows:
+    for number, (at, name, count) in enumerate(rows):
         point = points.get(at)
         if point is None:
             point = points[at] = PointCounts()
         point.add(name, count, step)
         total.add(name, count, step)
+        if number % 100 == 0:
+            release()
     nothing = PointCounts()
-    first = query.start - query.start % query.width
+    shown = []
+    for at in range(query.start - query.start % query.width, query.end, query.width):
+        shown.append(points.get(at, nothing).point(at))
+        release()
     return Statistics(
         render_instant(query.start),
         render_instant(query.end),
         query.width,
-        [points.get(at, nothing).point(at) for at in range(first, query.end, query.width)],
+        shown,
         total.point(query.start),
     )
 
@@ -138,7 +147,7 @@ async def stats(request: HttpRequest) -> Response:
     request.components.admission.check_load()
     query, step = _query(request)
     rows = await request.components.store.statistics(query)
-    return object_response(statistics_of(rows, query, step), *UNCACHED)
+    return object_response(await asyncio.to_thread(statistics_of, rows, query, step), *UNCACHED)
 
 
 def _query(request: HttpRequest) -> tuple[RollupQuery, str | None]:

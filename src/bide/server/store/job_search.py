@@ -24,6 +24,7 @@ from bide.core.errors import QueryTimeout
 from bide.core.jobs.record import TERMINAL, Job, Status
 from bide.core.wire.http import ID_CHARACTERS
 from bide.server.store import RUNNING, SHORTEST, Filter, Position, Term
+from bide.server.store.query_threads import release
 from bide.server.store.rollups import LoadSample
 from bide.server.store.rows import COLUMNS, job_of
 
@@ -31,7 +32,6 @@ Rows = list[tuple[Any, ...]]
 Run = Callable[[str, Sequence[Any]], Rows]
 LOWEST, HIGHEST = "", "~"  # below and above every id
 SMALL = 500  # ids that are looked up in the other ranges at once
-MEDIUM = 20_000  # up to this many are looked up if the other ranges are larger
 MOST_RANGES = 5000
 FEW = 5000  # jobs that are sorted by duration in memory
 _LABELS = ("label.", "label/")  # every field of a label is between these
@@ -48,6 +48,7 @@ class SearchDialect(NamedTuple):
     indexed_by: str
     # Whether sorted ranges are merged by INTERSECT; otherwise by joins between these statements.
     intersect: bool
+    medium: int  # up to this many ids are looked up if the other ranges are larger
     # Ends a subquery that must look up one id, so that the planner does not turn it into a join.
     lookup: str = ""
     before_merge: str = ""
@@ -152,8 +153,12 @@ class JobSearch:
     def _jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         if not ids:
             return {}
-        rows = self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids)
-        return {job.id: job for job in map(job_of, rows)}
+        found: dict[str, Job] = {}
+        for row in self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids):
+            job = job_of(row)
+            found[job.id] = job
+            release()
+        return found
 
     def _ids(self) -> list[str]:
         """The ids of the page, in order."""
@@ -342,7 +347,7 @@ class JobSearch:
 
     def _smallest_first(self, ranges: list[Range], bounds: Bounds) -> bool:
         """Whether a range is so small that its ids are looked up in the others."""
-        for most in (SMALL, MEDIUM):
+        for most in (SMALL, self._dialect.medium):
             sizes = [self._size(one, bounds, most) for one in ranges]
             if min(sizes) < most:
                 smallest = sizes.index(min(sizes))
@@ -391,12 +396,9 @@ class JobSearch:
     def _longest(self) -> list[tuple[str, float | None]]:
         """The ids and ranks of the page."""
         filter = self._filter
-        if filter.terms:
-            few = JobSearch(
-                self._run, self._dialect, replace(filter, order="newest", after=None, limit=FEW + 1)
-            )._ids()
-            if len(few) <= FEW:
-                return self._sorted(few)
+        if filter.terms and self.count(FEW + 1) <= FEW:
+            few = replace(filter, order="newest", after=None, limit=FEW)
+            return self._sorted(JobSearch(self._run, self._dialect, few)._ids())
         best: list[tuple[float, str]] = []
         for rank, status, tenant, conditions, values in self._duration_parts():
             best += self._ranked(rank, status, tenant, conditions, values)

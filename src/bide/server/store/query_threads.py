@@ -29,6 +29,13 @@ TOO_LONG = (
 )
 
 
+def release() -> None:
+    """Let the event loop answer other requests. A thread that computes calls it every tenth of a millisecond, because it
+    would keep the interpreter for five times as long otherwise.
+    """
+    time.sleep(0)
+
+
 class QueryConnection(Protocol):
     """A connection of one thread."""
 

@@ -67,7 +67,7 @@ class SqliteStore(SqlReads):
         "FROM jobs j WHERE j.tenant = ?"
     )
     dialect = SearchDialect(
-        code="json_extract(error, '$.code')", indexed_by="INDEXED BY", intersect=True
+        code="json_extract(error, '$.code')", indexed_by="INDEXED BY", intersect=True, medium=20_000
     )
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
