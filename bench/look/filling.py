@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,52 @@ def fill_postgres(url: str, rows: int) -> None:
     with psycopg.connect(url, options="-c search_path=bide", autocommit=True) as connection:
         for table in ("jobs", "inputs", "search_terms", "rollups"):
             connection.execute(f"VACUUM (FREEZE, ANALYZE) {table}".encode())
+
+
+def fill_old_sqlite(path: Path, rows: int) -> None:
+    """Fill the file of an earlier release, whose schema has no terms and no rollups."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA synchronous = OFF")
+        known = {row[1] for row in file.execute("PRAGMA table_info(jobs)")}
+        columns = [name for name in FIELDS if name in known]
+        insert = f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        file.execute("BEGIN")
+        for some in _batches(jobs(rows, time.time())):
+            file.executemany(insert, [_values(job, columns) for job, _ in some])
+            file.executemany(
+                "INSERT INTO inputs (job_id, tenant, input) VALUES (?, ?, ?)",
+                [(job.id, job.tenant, _input(video)) for job, video in some],
+            )
+        file.execute("COMMIT")
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def fill_old_postgres(url: str, rows: int) -> None:
+    """The same in PostgreSQL."""
+    with (
+        psycopg.connect(url, options="-c search_path=bide") as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'jobs'::regclass")
+        known = {name for (name,) in cursor.fetchall()}
+        columns = [name for name in FIELDS if name in known]
+        copy_jobs = f"COPY jobs ({', '.join(columns)}, ready, tags) FROM STDIN".encode()
+        for some in _batches(jobs(rows, time.time())):
+            with cursor.copy(copy_jobs) as copy:
+                for job, _ in some:
+                    tags = [tag(*label) for label in job.labels.items()]
+                    copy.write_row((*_values(job, columns), False, tags))
+            with cursor.copy("COPY inputs (job_id, tenant, input) FROM STDIN") as copy:
+                for job, video in some:
+                    copy.write_row((job.id, job.tenant, _input(video)))
+    with psycopg.connect(url, options="-c search_path=bide", autocommit=True) as connection:
+        for table in ("jobs", "inputs"):
+            connection.execute(f"VACUUM (FREEZE, ANALYZE) {table}".encode())
+
+
+def _values(job: Job, columns: Sequence[str]) -> list[Any]:
+    named = dict(zip(FIELDS, values_of(job), strict=True))
+    return [named[name] for name in columns]
 
 
 def _input(video: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The queries of the benchmark. `python -m bench.look.queries PORT` sends them again and again until it is stopped."""
+"""The queries of the benchmark. `python -m bench.look.queries PORT` sends RATE of them per second until it is stopped."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import quote
 
+RATE = 10  # per second: ten open dashboards send about as many
 SINGLE = (
     "",
     "kind=transcode",
@@ -78,6 +79,11 @@ COUNTS = (
     "q=label.team:night label.env:dev",
     "code=TIMEOUT",
 )
+LARGE = {  # refused
+    "1,000 terms": "kind:x " * 1000,
+    "1 MB": "x" * 1_000_000,
+    "a path of 1,000 parts": "input" + ".a" * 1000 + ":1",
+}
 STATS = ("", "kind=transcode", "queue=default", "step=600", "step=3600")
 
 
@@ -110,9 +116,10 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 if __name__ == "__main__":
-    sender = Sender(int(sys.argv[1]))
+    sender, pace = Sender(int(sys.argv[1])), time.monotonic()
+    targets = [path(text) for text in (*SINGLE, *PAIRS, *EMPTY)] + [f"/stats?{text}" for text in STATS]
     while True:
-        for text in (*SINGLE, *PAIRS, *EMPTY):
-            sender.get(path(text))
-        for text in STATS:
-            sender.get(f"/stats?{text}")
+        for target in targets:
+            sender.get(target)
+            pace = max(pace + 1 / RATE, time.monotonic())
+            time.sleep(max(0.0, pace - time.monotonic()))
