@@ -10,6 +10,10 @@ from typing import Any, Literal
 
 from bide import App, Context, File, JobError, Partial
 
+PIXEL = bytes.fromhex(  # a PNG of 1 × 1
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000"
+    "000d49444154789c6350093df91f000425024211fa362e0000000049454e44ae426082"
+)
 app = App(queues={"video": 3, "docs": 2, "batch": 1})
 
 
@@ -98,6 +102,7 @@ def until_there(ctx: Context, path: str) -> str:
 def album(ctx: Context, scenes: list[str]) -> dict[str, Any]:
     """Render scenes, each as a child."""
     results = ctx.gather(*(ctx.spawn("render", scene=scene) for scene in scenes))
+    ctx.output("cover.png", PIXEL, content_type="image/png")
     ctx.output("album.json", json.dumps({"scenes": results}).encode(), content_type="application/json")
     return {"scenes": results}
 
@@ -112,6 +117,22 @@ def leak(ctx: Context, token: str, pin: int) -> Partial:
     ctx.emit(token)
     ctx.step("one", time.sleep, 0)
     raise ValueError(f"{token} and {pin} are wrong")
+
+
+@app.job(queue="docs")
+def spread(ctx: Context, text: str) -> list[str]:
+    """Write a text wherever a handler can."""
+    ctx.progress(1, 2, unit=text, message=text)
+    ctx.log(text, field=text)
+    ctx.log(text * 2000)
+    ctx.emit(text)
+    ctx.step(text, time.sleep, 0)
+    for name in ("hostile.svg", "<img onerror=hit>.html"):
+        ctx.output(
+            name,
+            b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"><script>alert(2)</script></svg>',
+        )
+    return [text, "x" * 50_000]
 
 
 @app.job(queue="gpu")

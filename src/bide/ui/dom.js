@@ -112,12 +112,12 @@ export const badge = (status, big) => h("span", { class: `badge s-${status}${big
 
 export function ago(instant) {
   if (instant == null) return document.createTextNode(f.NONE);
-  return h("time", { datetime: instant, class: "ago" }, `${f.age(f.since(instant))} ago`);
+  return h("time", { datetime: instant, class: "ago" }, `${f.past(f.since(instant))} ago`);
 }
 export const at = (instant, text) => (instant == null ? document.createTextNode(f.NONE) : h("time", { datetime: instant }, text ?? f.clock(instant)));
 
 export function refreshTimes(root = document) {
-  for (const element of root.querySelectorAll("time.ago")) setText(element, `${f.age(f.since(element.dateTime))} ago`);
+  for (const element of root.querySelectorAll("time.ago")) setText(element, `${f.past(f.since(element.dateTime))} ago`);
 }
 
 function row(term, value) {

@@ -29,6 +29,9 @@ export function duration(seconds) {
 // Whole seconds, for ages: they change once per second at most.
 export const age = (seconds) => (seconds == null ? NONE : duration(seconds < 1 ? 0 : Math.floor(seconds)).replace(`0${THIN}ms`, `0${THIN}s`));
 
+// How long ago, in lists: without the seconds of a minute, which would change all the time.
+export const past = (seconds) => (seconds >= 60 && seconds < 3600 ? `${Math.floor(seconds / 60)}${THIN}m` : age(seconds));
+
 // Time left, rounded so that it does not move by single seconds.
 export function left(seconds) {
   if (seconds <= 0) return "any moment";

@@ -33,11 +33,13 @@ export function show(page) {
   const took = h("span", { class: "faint" });
   const clear = button("", { icon: "close", kind: "bare small", "aria-label": "Clear the search", onclick: () => { input.value = ""; commit(); input.focus(); } });
   const box = h("div", { class: "search" }, icon("search"), input, took, clear);
-  const list = h("ul", { class: "suggestions", id: "suggestions", role: "listbox", "aria-label": "Suggestions", hidden: true });
+  const list = h("ul", { id: "suggestions", role: "listbox", "aria-label": "Suggestions" });
+  const hint = (text, what) => h("span", null, text.split(" ").map((one) => h("kbd", null, one)), what);
+  const popover = h("div", { class: "suggestions", hidden: true }, list, h("p", { class: "hints", "aria-hidden": "true" }, hint("↑ ↓", "choose"), hint("Tab", "accept"), hint("Enter", "search"), hint("Esc", "close")));
   const wrong = h("p", { class: "invalid-note", role: "alert", hidden: true });
   const filters = h("div", { class: "filters" });
   view.append(h("header", { class: "head" }, h("h1", null, "Jobs"), total, h("div", { class: "tools" }, allows("submit") && linkButton("Submit job", "#/submit", { icon: "plus", kind: "primary" }))),
-    h("div", { class: "search-place" }, box, list), wrong, filters);
+    h("div", { class: "search-place" }, box, popover), wrong, filters);
 
   const change = (edit) => {
     bulk?.clear();
@@ -79,7 +81,7 @@ export function show(page) {
 
   // --- suggestions: fields first, then values
 
-  const suggest = { at: -1, options: [], close() { list.hidden = true; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); suggest.at = -1; } };
+  const suggest = { at: -1, options: [], close() { popover.hidden = true; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); suggest.at = -1; } };
   const quoted = (value) => (/^[^\s":]+$/.test(value) ? value : `"${value.replace(/["\\]/g, "\\$&")}"`);
   function candidates(token) {
     const values = { kind: kinds.map((one) => one.kind), queue: queues.map((one) => one.name), status: Object.keys(f.WORDS), error: Object.keys(codes) };
@@ -95,10 +97,16 @@ export function show(page) {
     suggest.options = candidates(token).slice(0, 8);
     suggest.token = token;
     suggest.at = -1;
-    list.hidden = !suggest.options.length;
-    input.setAttribute("aria-expanded", !list.hidden);
+    popover.hidden = !suggest.options.length;
+    input.setAttribute("aria-expanded", !popover.hidden);
+    const typed = token.slice(token.indexOf(":") + 1).toLowerCase();
+    // What was typed stands out.
+    const marked = (text) => {
+      const from = typed ? text.toLowerCase().indexOf(typed, token.includes(":") ? text.indexOf(":") + 1 : 0) : -1;
+      return from < 0 ? name(text) : h("bdi", null, cut(text.slice(0, from)), h("mark", null, text.slice(from, from + typed.length)), cut(text.slice(from + typed.length), 300));
+    };
     list.replaceChildren(...suggest.options.map(([text, note], index) => h("li", { role: "option", id: `option-${index}`, "aria-selected": "false",
-      onpointerdown: (event) => { event.preventDefault(); accept(index); } }, h("code", null, name(text)), h("span", { class: "note" }, note))));
+      onpointerdown: (event) => { event.preventDefault(); accept(index); } }, h("code", null, marked(text)), h("span", { class: "note" }, note))));
   }
   function mark(index) {
     suggest.at = (index + suggest.options.length) % suggest.options.length;
@@ -120,8 +128,8 @@ export function show(page) {
   input.addEventListener("blur", () => suggest.close());
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") { if (suggest.at >= 0) { event.preventDefault(); accept(suggest.at); } else commit(); }
-    else if (event.key === "Escape") { if (list.hidden) input.blur(); else suggest.close(); }
-    else if (event.key === "Tab" && !list.hidden && suggest.at >= 0) { event.preventDefault(); accept(suggest.at); }
+    else if (event.key === "Escape") { if (popover.hidden) input.blur(); else suggest.close(); }
+    else if (event.key === "Tab" && !popover.hidden && suggest.at >= 0) { event.preventDefault(); accept(suggest.at); }
     else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && suggest.options.length) { event.preventDefault(); mark(suggest.at + (event.key === "ArrowDown" ? 1 : suggest.at < 0 ? 0 : -1)); }
   });
   page.onKey("/", () => { input.focus(); input.select(); });

@@ -153,7 +153,7 @@ export function sparkline(values, status) {
   const height = 18;
   const known = values.filter((value) => value != null);
   const top = Math.max(...known, 0);
-  if (known.length < 2 || top === 0) return svg("svg", { class: "spark", width, height, "aria-hidden": "true" });
+  if (known.length < 4 || top === 0) return svg("svg", { class: "spark", width, height, "aria-hidden": "true" });
   let gap = true;
   const path = values.map((value, index) => {
     if (value == null) { gap = true; return ""; }

@@ -15,6 +15,8 @@ export function show(page) {
   }
   const box = panel("Job");
   view.append(box);
+  // The browser would leave the page for a file that is dropped beside its field.
+  for (const type of ["dragover", "drop"]) view.addEventListener(type, (event) => event.preventDefault());
   start(page, box, { get, client, params, view }).catch(toastError);
 }
 
