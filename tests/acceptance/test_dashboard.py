@@ -19,6 +19,7 @@ import pytest
 
 from tests.acceptance.test_identities import bide, create
 from tests.acceptance.test_upload_clients import FLAGS, need_browser, need_package
+from tests.servers.oidc_provider import CLIENT, SECRET, OidcProvider
 from tests.servers.ports import free_port
 from tests.servers.service import ServiceProcess
 from tests.waiting import until
@@ -865,6 +866,64 @@ def test_the_dashboard_asks_for_a_key_and_shows_what_it_allows(browser: Any, tmp
     finally:
         context.close()
         process.stop()
+
+
+def test_a_user_signs_in_at_a_provider(browser: Any, tmp_path: Path) -> None:
+    provider = OidcProvider()
+    provider.start()
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    process = ServiceProcess(
+        tmp_path,
+        "tests.apps.dashboard:app",
+        workers=1,
+        options=[
+            *("--oidc", provider.issuer, "--audience", "bide", "--oidc-client-id", CLIENT),
+            *("--oidc-client-secret-file", str(secret), "--log-level", "DEBUG"),
+        ],
+    )
+    process.start()
+    provider.redirect_uris = [f"{process.url}/session/oidc/callback"]
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
+
+    def sign_in() -> None:
+        page.click("dialog a:has-text('Sign in with 127.0.0.1')")
+        page.click("a:text-is('Continue as Ann')")
+
+    try:
+        page.goto(f"{process.url}/#/submit?kind=export")
+        sign_in()
+        # Back where the user was, with the rights of the claims.
+        page.wait_for_function("() => location.hash.startsWith('#/submit')")
+        page.wait_for_selector("html[data-connection=live]")
+        page.fill("label:has-text('table') + input", "customers")
+        page.click("button:has-text('Submit job')")
+        page.wait_for_selector(".badge.s-DONE")
+        page.click("nav .foot button:has-text('Sign out')")
+        assert "oidc:ann, tenant acme" in page.inner_text("dialog")
+        page.click("dialog button span:text-is('Sign out')")
+        page.wait_for_selector("dialog input[type=password]")
+        # The provider refuses; the page says so, and leads back.
+        provider.answer = {"error": "access_denied", "error_description": "Ann may not use it."}
+        sign_in()
+        page.wait_for_selector("h1:text-is('The sign-in failed')")
+        assert "access_denied, Ann may not use it." in page.inner_text("body")
+        provider.answer = None
+        page.click("a:text-is('Try again')")
+        page.click("a:text-is('Continue as Ann')")
+        page.wait_for_selector("html[data-connection=live]")
+        assert wrong == []
+    finally:
+        context.close()
+        process.stop()
+        provider.stop()
+    log = (tmp_path / "serve.log").read_text()
+    assert SECRET not in log and "code=" not in log
 
 
 # Replaces the WebSocket: about 2,000 events per second, for four seconds, about the jobs that the page shows.

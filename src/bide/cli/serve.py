@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,6 +194,37 @@ def check_exposure(host: str, auth: str, insecure: bool, oidc: str | None = None
     envvar="BIDE_OIDC_ALGORITHMS",
 )
 @click.option(
+    "--oidc-scope-claim",
+    envvar="BIDE_OIDC_SCOPE_CLAIM",
+    default="scope",
+    show_default=True,
+    metavar="CLAIM",
+    help="The claim of a token with the scopes `read`, `submit`, `control` and `admin`.",
+)
+@click.option(
+    "--oidc-client-id",
+    envvar="BIDE_OIDC_CLIENT_ID",
+    metavar="ID",
+    help="The name of this service as a client of --oidc. Users then sign in to the dashboard at the issuer.",
+)
+@click.option(
+    "--oidc-client-secret-file",
+    envvar="BIDE_OIDC_CLIENT_SECRET_FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the secret of this client, if it has one; or set BIDE_OIDC_CLIENT_SECRET.",
+)
+@options.names(
+    "--oidc-scopes",
+    "What the service asks the issuer for when a user signs in; by default openid.",
+    envvar="BIDE_OIDC_SCOPES",
+)
+@click.option(
+    "--session-lifetime",
+    envvar="BIDE_SESSION_LIFETIME",
+    type=click.FloatRange(1),
+    help="Seconds until a user of the dashboard must sign in again; by default 7 days with a key, 12 hours with --oidc.",
+)
+@click.option(
     "--audit-retention",
     envvar="BIDE_AUDIT_RETENTION",
     default=90 * 86400.0,
@@ -247,6 +279,11 @@ def serve(
     jwks: Path | None,
     oidc_tenant_claim: str,
     oidc_algorithms: tuple[str, ...],
+    oidc_scope_claim: str,
+    oidc_client_id: str | None,
+    oidc_client_secret_file: Path | None,
+    oidc_scopes: tuple[str, ...],
+    session_lifetime: float | None,
     audit_retention: float,
     insecure: bool,
     target_wait: float,
@@ -268,8 +305,12 @@ def serve(
       bide serve tasks:app --blobs 's3://files/bide?region=eu-central-1'
     """
     access = check_exposure(host, auth, insecure, oidc)
-    if oidc is None and (audience or jwks):
-        raise click.UsageError("--audience and --jwks need --oidc")
+    if oidc is None and (audience or jwks or oidc_client_id):
+        raise click.UsageError("--audience, --jwks and --oidc-client-id need --oidc")
+    # Not for the child processes, which inherit the environment.
+    client_secret = os.environ.pop("BIDE_OIDC_CLIENT_SECRET", None)
+    if oidc_client_secret_file is not None:
+        client_secret = oidc_client_secret_file.read_text(encoding="utf-8").strip()
     try:
         from bide.server.config import (
             AuthConfig,
@@ -293,9 +334,19 @@ def serve(
     location = parse(target)
     issuer = None
     if oidc is not None:
-        issuer = OidcConfig(oidc, audience or "", jwks, oidc_tenant_claim)
+        issuer = OidcConfig(
+            oidc,
+            audience or "",
+            jwks,
+            oidc_tenant_claim,
+            scope_claim=oidc_scope_claim,
+            client_id=oidc_client_id,
+            client_secret=client_secret or None,
+        )
         if oidc_algorithms:
             issuer = replace(issuer, algorithms=oidc_algorithms)
+        if oidc_scopes:
+            issuer = replace(issuer, request_scopes=oidc_scopes)
     kept = f"data in {data}"
     if store:
         database = backends.make_database(StoreConfig(url=store), DataFolder(data))
@@ -322,7 +373,7 @@ def serve(
         webhooks=WebhookConfig(allow_private=webhooks_allow_private),
         limits=settings.limits(),
         admission=settings.admission(),
-        auth=AuthConfig(auth, audit_retention, issuer),
+        auth=AuthConfig(auth, audit_retention, issuer, session_lifetime),
         target_wait=target_wait,
     )
     run(

@@ -15,6 +15,7 @@ BideError
 │   ├── UploadConflict            409   ├── TusVersion         412   ├── StorageFull         507
 │   ├── FinalUpload               403   ├── NotConfirmed       409
 │   ├── QueryTimeout              503   ├── QuotaExceeded      429   ├── Overloaded          503
+│   ├── SignInFailed              400   ├── ProviderUnavailable 503
 │   └── StorageUnavailable        503
 ├── JobError               raised by a handler, with a code
 ├── JobFailed              the job that a caller waits for failed
@@ -233,6 +234,28 @@ class Unauthenticated(Problem):
     def __init__(self, detail: str, *, headers: dict[str, str] | None = None) -> None:
         challenge = 'Bearer realm="bide", error="invalid_token"'
         super().__init__(detail, headers=headers or {"WWW-Authenticate": challenge})
+
+
+class SignInFailed(Problem):
+    code, status, title = "sign-in-failed", 400, "The sign-in failed"
+    meaning = (
+        "The issuer refused to sign the user in, or its answer is not valid: it belongs to no sign-in that began in this "
+        "browser, or its id token is not for this service, or names no tenant or scope."
+    )
+    remedy = (
+        "Begin the sign-in again, in this browser. If it fails again, the log of the service says why."
+    )
+
+
+class ProviderUnavailable(Problem):
+    code, status, title, retryable = (
+        "provider-unavailable",
+        503,
+        "The issuer of identities is unavailable",
+        True,
+    )
+    meaning = "The OpenID Connect issuer at which users sign in does not respond, or not as it should."
+    remedy = "Try again later, or sign in with an API key. The log of the service says what is wrong."
 
 
 class Forbidden(Problem):

@@ -126,6 +126,11 @@ class OidcConfig:
     jwks: Path | None = None  # a file with the keys of the issuer; None: the issuer's URL names them
     tenant_claim: str = "tenant"
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    scope_claim: str = "scope"
+    # Users sign in to the dashboard at the issuer, with the authorization code flow; None: they do not.
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)  # None: the issuer does not need one
+    request_scopes: tuple[str, ...] = ("openid",)  # what the service asks the issuer for
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,8 @@ class AuthConfig:
     # Seconds for which the audit log keeps the mutating calls of a service with authentication; 0: there is no audit log.
     audit: float = 90 * 86400.0
     oidc: OidcConfig | None = None  # also accept tokens of an issuer, besides API keys
+    # Seconds until the session of a browser ends. None: 7 days after a sign-in with a key, 12 hours with an issuer.
+    session: float | None = None
 
     @property
     def enabled(self) -> bool:

@@ -38,6 +38,7 @@ from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.identities.oidc import OidcCredentials
 from bide.server.identities.sessions import SessionCredentials
+from bide.server.identities.sign_in import OidcSignIn
 from bide.server.identities.tokens import TokenCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
@@ -153,9 +154,19 @@ def assemble(
         progress=progress,
     )
     key_credentials = KeyCredentials(store)
-    sessions = SessionCredentials(store, key_credentials)
+    issuer = config.auth.oidc
+    sessions = SessionCredentials(
+        store, key_credentials, config.auth.session, None if issuer is None else issuer.issuer
+    )
     tokens = TokenCredentials(store, key_credentials, sessions)
-    authenticator = _authenticator(config, store, key_credentials, sessions, tokens)
+    # The store replaces its `now` when it is opened.
+    oidc = None if issuer is None else OidcCredentials(issuer, lambda: store.now())  # noqa: PLW0108
+    authenticator = _authenticator(config, store, [tokens, key_credentials, sessions], oidc)
+    sign_in = None
+    if authenticator is not None:
+        sessions.on_change = authenticator.refresh
+    if issuer is not None and issuer.client_id and oidc is not None:
+        sign_in = OidcSignIn(issuer, oidc)
     keys = ApiKeys(store, None if authenticator is None else authenticator.refresh)
     components = Components(
         config=config,
@@ -176,6 +187,7 @@ def assemble(
         authenticator=authenticator,
         audit=audit,
         sessions=sessions,
+        sign_in=sign_in,
         tokens=tokens,
         limits=limits,
         admission=admission,
@@ -279,26 +291,17 @@ def _webhooks(config: Config, store: Store) -> WebhookService:
 
 
 def _authenticator(
-    config: Config,
-    store: Store,
-    keys: KeyCredentials,
-    sessions: SessionCredentials,
-    tokens: TokenCredentials,
+    config: Config, store: Store, types: list[CredentialType], oidc: OidcCredentials | None
 ) -> Authenticator | None:
     """None: the service has no authentication."""
     if config.auth.mode not in AUTH_MODES:
         raise SetupError(f"unknown authentication {config.auth.mode!r}: use {' or '.join(AUTH_MODES)}")
     if not config.auth.enabled:
         return None
-    types: list[CredentialType] = [tokens, keys, sessions]
-    if config.auth.oidc is None:
-        authenticator = Authenticator(store, types)
-    else:
-        # The store replaces its `now` when it is opened.
-        oidc = OidcCredentials(config.auth.oidc, lambda: store.now())  # noqa: PLW0108
-        authenticator = Authenticator(store, [*types, oidc])
-        oidc.on_change = authenticator.forget
-    sessions.on_change = authenticator.refresh
+    if oidc is None:
+        return Authenticator(store, types)
+    authenticator = Authenticator(store, [*types, oidc])
+    oidc.on_change = authenticator.forget
     return authenticator
 
 

@@ -1,6 +1,7 @@
-// The session: who has signed in, what the key allows, and the dialog to sign in. Without authentication everyone may do everything.
+// The session: who has signed in, what the key or the issuer allows, and the dialog to sign in. Without authentication everyone may do
+// everything.
 
-import { button, h, setText } from "./dom.js";
+import { button, h, linkButton, setText } from "./dom.js";
 
 const SAFE = ["GET", "HEAD"];
 
@@ -8,6 +9,7 @@ export class Session {
   constructor(base) {
     this.base = base;
     this.isNeeded = document.documentElement.dataset.auth !== "none";
+    this.provider = document.documentElement.dataset.provider; // the host of the issuer at which users sign in, or empty
     this.scopes = this.isNeeded ? [] : ["read", "submit", "control", "admin"];
     this.csrf = null;
   }
@@ -49,7 +51,7 @@ export class Session {
     this._asking ??= new Promise((resolve) => {
       const input = h("input", { type: "password", id: "sign-in-key", name: "key", required: true, autocomplete: "current-password", spellcheck: "false", "aria-describedby": "sign-in-wrong" });
       const wrong = h("p", { id: "sign-in-wrong", class: "wrong", role: "alert" }, reason);
-      const send = button("Sign in", { kind: "primary", type: "submit" });
+      const send = button("Sign in", { kind: this.provider ? "" : "primary", type: "submit" });
       const form = h("form", { onsubmit: async (event) => {
         event.preventDefault();
         send.disabled = true;
@@ -60,7 +62,9 @@ export class Session {
         this._asking = null;
         dialog.close();
         return resolve();
-      } }, h("h2", { id: "sign-in-title" }, "Sign in"), h("p", null, "This service needs an API key. An operator creates one with ", h("code", null, "bide keys create"), "."),
+      } }, h("h2", { id: "sign-in-title" }, "Sign in"),
+      this.provider ? h("p", null, linkButton(`Sign in with ${this.provider}`, this._providerPage(), { kind: "primary" })) : null,
+      h("p", null, this.provider ? "Or with an API key. An operator creates one with " : "This service needs an API key. An operator creates one with ", h("code", null, "bide keys create"), "."),
       h("div", { class: "field" }, h("label", { for: "sign-in-key" }, "API key"), input), wrong, h("div", { class: "buttons" }, send));
       const dialog = h("dialog", { class: "dialog sign-in", "aria-labelledby": "sign-in-title" }, form);
       dialog.addEventListener("cancel", (event) => event.preventDefault());
@@ -70,6 +74,10 @@ export class Session {
       input.focus();
     });
     return this._asking;
+  }
+
+  _providerPage() {
+    return `${this.base}/session/oidc?next=${encodeURIComponent(`/${location.hash}`)}`;
   }
 
   // Returns what is wrong; undefined if the session has begun.
@@ -96,7 +104,7 @@ export class Session {
     };
     const stay = button("Stay", { onclick: () => dialog.close() });
     const dialog = h("dialog", { class: "dialog", "aria-labelledby": "sign-out-title" }, h("h2", { id: "sign-out-title" }, "Sign out?"),
-      h("p", null, `You have signed in with ${this.subject}, tenant ${this.tenant}. Everywhere: all browsers that have signed in with this key.`),
+      h("p", null, `You have signed in with ${this.subject}, tenant ${this.tenant}. Everywhere: all browsers that have signed in with this ${this.subject.startsWith("oidc:") ? "account" : "key"}.`),
       h("div", { class: "buttons" }, stay, button("Sign out everywhere", { onclick: () => end("?everywhere=true") }), button("Sign out", { kind: "primary", onclick: () => end() })));
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);

@@ -146,6 +146,7 @@ async def test_every_operation_needs_its_scope(site: Site) -> None:
     assert public == {
         *("getHealth", "getReadiness", "listProblems", "getProblem", "getService", "getUiFile"),
         *("getTusOptions", "putContent", "putPart", "signIn", "getSession", "signOut"),
+        *("beginSignIn", "finishSignIn"),
     }
 
 

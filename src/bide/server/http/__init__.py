@@ -20,6 +20,7 @@ from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys
 from bide.server.identities.sessions import SessionCredentials
+from bide.server.identities.sign_in import OidcSignIn
 from bide.server.identities.tokens import TokenCredentials
 from bide.server.intake import Intake
 from bide.server.limits import ServiceLimits
@@ -65,6 +66,7 @@ class Components:
     authenticator: Authenticator | None  # None: the service has no authentication
     audit: AuditLog
     sessions: SessionCredentials
+    sign_in: OidcSignIn | None  # None: users do not sign in at an issuer
     tokens: TokenCredentials
     limits: ServiceLimits
     admission: Admission

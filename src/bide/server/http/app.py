@@ -30,6 +30,7 @@ from bide.server.http import (
     queues,
     results,
     sessions,
+    sign_in,
     stats,
     submit,
     tokens,
@@ -75,6 +76,7 @@ class HttpApp:
             *keys.OPERATIONS,
             *audit.OPERATIONS,
             *sessions.OPERATIONS,
+            *sign_in.OPERATIONS,
             *tokens.OPERATIONS,
             *self.health.operations,
             *self.metrics.operations,
@@ -116,7 +118,7 @@ class HttpApp:
                 identities = self._authenticator
                 if identities is not None and not is_known(request, route, identities):
                     await authenticate(request, route, identities)
-                if scope["query_string"]:
+                if scope["query_string"] and not route.operation.other_parameters:
                     check_names(request, route.query_names)
                 response = await route.handler(request)
         except Problem as problem:
@@ -157,7 +159,7 @@ class HttpApp:
         if (
             self._audit is not None
             and route is not None
-            and request.scope["method"] not in audit.SAFE_METHODS
+            and (request.scope["method"] not in audit.SAFE_METHODS or route.operation.audited)
         ):
             self._audit.add(audit.entry_of(request, route, response, self._proxies))
 

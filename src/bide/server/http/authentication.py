@@ -109,12 +109,22 @@ def _bearer(request: HttpRequest) -> tuple[str, str]:
 
 def _session(request: HttpRequest) -> str | None:
     """The text of the session that the request belongs to."""
-    cookies = request.header(b"cookie")
-    if cookies is None or request.header(b"authorization") is not None or _is_foreign(request):
+    if (
+        request.header(b"cookie") is None
+        or request.header(b"authorization") is not None
+        or _is_foreign(request)
+    ):
         return None
-    for cookie in re.split("[;,]", cookies):  # a repeated header is joined by commas
-        name, _, text = cookie.strip(" ").partition("=")
-        if name == COOKIE and text:
+    return read_cookie(request, COOKIE)
+
+
+def read_cookie(request: HttpRequest, name: str) -> str | None:
+    """The text of a cookie; None if it is missing or empty."""
+    for cookie in re.split(
+        "[;,]", request.header(b"cookie") or ""
+    ):  # a repeated header is joined by commas
+        found, _, text = cookie.strip(" ").partition("=")
+        if found == name and text:
             return text
     return None
 
@@ -145,8 +155,15 @@ async def _of_session(request: HttpRequest, text: str, authenticator: Authentica
 
 def session_cookie(request: HttpRequest, text: str, seconds: float) -> tuple[bytes, bytes]:
     """The header that stores a session in the browser, for the paths of the service."""
+    return render_cookie(request, COOKIE, text, seconds)
+
+
+def render_cookie(
+    request: HttpRequest, name: str, text: str, seconds: float, path: str = ""
+) -> tuple[bytes, bytes]:
+    """The header that stores a cookie for the paths of the service that begin with `path`."""
     scheme = request.forwarded_scheme or request.scope.get("scheme", "http")
-    path = quote(request.base, safe="/%:@!$&'()*+=~-._") or "/"
+    place = quote(request.base + path, safe="/%:@!$&'()*+=~-._") or "/"
     secure = "; Secure" if scheme == "https" else ""
-    cookie = f"{COOKIE}={text}; Path={path}; Max-Age={seconds:.0f}; HttpOnly; SameSite=Lax{secure}"
+    cookie = f"{name}={text}; Path={place}; Max-Age={seconds:.0f}; HttpOnly; SameSite=Lax{secure}"
     return b"set-cookie", cookie.encode()

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -99,11 +100,14 @@ def dashboard(request: HttpRequest, version: str) -> Response:
     """Return the page of the dashboard. Its files are under the path where the service is mounted."""
     page = _template()
     config = request.components.config
+    issuer = config.auth.oidc
+    provider = "" if request.components.sign_in is None or issuer is None else issuer.issuer
     for name, value in (
         ("$BASE", request.base),
         ("$VERSION", version),
         ("$MODE", config.http.ui),
         ("$AUTH", "keys" if config.auth.enabled else "none"),
+        ("$PROVIDER", urlsplit(provider).netloc),
     ):
         page = page.replace(name, escape(value))
     return text_response(

@@ -1,4 +1,5 @@
-"""JSON Web Tokens of an OpenID Connect issuer as a credential of requests (`CredentialType`).
+"""JSON Web Tokens of an OpenID Connect issuer: as a credential of requests (`CredentialType`), and as the id token with
+which a user signs in (`sign_in`).
 
 1. The configuration fixes issuer, audience and algorithms. A token chooses only among the keys of the issuer.
 2. The keys come from a file or from the issuer. They are read again every REFRESH_EVERY seconds, and when a token names an
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hmac
 import json
 import logging
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -59,10 +61,13 @@ class _Claims(msgspec.Struct):
     exp: float
     aud: str | list[str]
     nbf: float = 0.0
-    scope: str | list[str] = ""
+    # Of id tokens.
+    iat: float | None = None
+    azp: str | None = None
+    nonce: str | None = None
 
 
-class _Rejected(Exception):
+class Rejected(Exception):
     """Why a token is invalid."""
 
 
@@ -100,19 +105,30 @@ class OidcCredentials:
         if token.count(".") != 2:
             return None
         try:
-            header = _header(token, self._config.algorithms)
-            key = self._find(header.kid)
-            if key is None:
-                await self._refresh(RETRY_AFTER)
-                if not self._keys:
-                    raise Unavailable(f"the keys of the issuer {self._config.issuer} cannot be read")
-                key = self._find(header.kid)
-                if key is None:
-                    raise _Rejected("its key is unknown")
-            return self._principal(key, _read(token, key, header.alg))
-        except _Rejected as error:
+            key, payload = await self._open(token)
+            claims = self._check(payload, self._config.audience)
+            return self._principal(key, claims, payload)
+        except Rejected as error:
             log.debug("a token was rejected: %s", error)
             raise _invalid() from None
+
+    async def verify_id_token(self, token: str, nonce: str) -> Principal:
+        """Return the user that an id token names, whom the issuer has signed in for this service. Raises Rejected, or
+        Unavailable if the keys of the issuer cannot be read.
+        """
+        key, payload = await self._open(token)
+        client = self._config.client_id
+        assert client is not None
+        claims = self._check(payload, client)
+        if not isinstance(claims.aud, str) and len(claims.aud) > 1 and claims.azp is None:
+            raise Rejected("it has several audiences and no `azp`")
+        if claims.azp is not None and claims.azp != client:
+            raise Rejected("its `azp` is another client")
+        if claims.iat is None or claims.iat > self._now() + LEEWAY:
+            raise Rejected("its `iat` is missing or in the future")
+        if claims.nonce is None or not hmac.compare_digest(claims.nonce.encode(), nonce.encode()):
+            raise Rejected("its `nonce` belongs to another sign-in")
+        return self._principal(key, claims, payload)
 
     def is_valid(self, principal: Principal) -> bool:
         return principal.proof in self._proofs
@@ -129,26 +145,47 @@ class OidcCredentials:
 
     # --- claims
 
-    def _principal(self, key: Key, payload: dict[str, Any]) -> Principal:
+    async def _open(self, token: str) -> tuple[Key, dict[str, Any]]:
+        """The key and the claims of a token with a valid signature."""
+        header = _header(token, self._config.algorithms)
+        key = self._find(header.kid)
+        if key is None:
+            await self._refresh(RETRY_AFTER)
+            if not self._keys:
+                raise Unavailable(f"the keys of the issuer {self._config.issuer} cannot be read")
+            key = self._find(header.kid)
+            if key is None:
+                raise Rejected("its key is unknown")
+        return key, _read(token, key, header.alg)
+
+    def _check(self, payload: dict[str, Any], audience: str) -> _Claims:
         config, now = self._config, self._now()
         try:
             claims = msgspec.convert(payload, _Claims)
         except msgspec.ValidationError as error:
-            raise _Rejected(str(error)) from None
+            raise Rejected(str(error)) from None
         if claims.iss != config.issuer:
-            raise _Rejected(f"its issuer is {claims.iss[:200]!r}")
-        if config.audience not in ([claims.aud] if isinstance(claims.aud, str) else claims.aud):
-            raise _Rejected("its audience is another")
+            raise Rejected(f"its issuer is {claims.iss[:200]!r}")
+        if audience not in ([claims.aud] if isinstance(claims.aud, str) else claims.aud):
+            raise Rejected("its audience is another")
         if not now < claims.exp + LEEWAY:
-            raise _Rejected("it has expired")
+            raise Rejected("it has expired")
         if not claims.nbf <= now + LEEWAY:
-            raise _Rejected("it is not valid yet")
+            raise Rejected("it is not valid yet")
         if not 0 < len(claims.sub) <= MAX_SUBJECT or not claims.sub.isprintable():
-            raise _Rejected("its subject is no printable text of up to 255 characters")
+            raise Rejected("its subject is no printable text of up to 255 characters")
+        return claims
+
+    def _principal(self, key: Key, claims: _Claims, payload: dict[str, Any]) -> Principal:
+        config = self._config
         tenant = payload.get(config.tenant_claim)
         if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
-            raise _Rejected(f"its claim {config.tenant_claim!r} is no name of a tenant")
-        named = claims.scope.split() if isinstance(claims.scope, str) else claims.scope
+            raise Rejected(f"its claim {config.tenant_claim!r} is no name of a tenant")
+        named = payload.get(config.scope_claim, "")
+        if isinstance(named, str):
+            named = named.split()
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            raise Rejected(f"its claim {config.scope_claim!r} is neither a text nor a list of texts")
         scopes = {name.removeprefix(PREFIX) for name in named}
         return Principal(
             tenant,
@@ -176,7 +213,7 @@ class OidcCredentials:
                 if self._config.jwks is not None:
                     document = await asyncio.to_thread(self._config.jwks.read_bytes)
                 else:
-                    document = await _fetch_keys(self._config.issuer)
+                    document = await fetch_keys(self._config.issuer)
                 self._set(document)
             except Exception as error:
                 source = self._config.jwks or self._config.issuer
@@ -203,6 +240,10 @@ def _check(config: OidcConfig) -> None:
         raise SetupError("--oidc needs --audience: the name of this service in the tokens of the issuer")
     if not _is_secure(config.issuer):
         raise SetupError(f"--oidc {config.issuer!r} is no https:// URL; http:// is for loopback only")
+    if config.client_secret is not None and not config.client_id:
+        raise SetupError("the client secret of --oidc needs --oidc-client-id")
+    if "openid" not in config.request_scopes:
+        raise SetupError("--oidc-scopes needs `openid`, without which the issuer sends no id token")
     wrong = sorted(set(config.algorithms) - ALGORITHMS)
     if wrong or not config.algorithms:
         raise SetupError(
@@ -211,26 +252,32 @@ def _check(config: OidcConfig) -> None:
 
 
 def _is_secure(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    return bool(host) and (
+        parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host or ""))
+    )
 
 
 def _header(token: str, algorithms: tuple[str, ...]) -> _Header:
     """The header of a token, before its signature is verified."""
     if len(token) > MAX_TOKEN:
-        raise _Rejected("it is too long")
+        raise Rejected("it is too long")
     try:
         first = token.partition(".")[0]
         padded = first + "=" * (-len(first) % 4)
         header = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Header)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise _Rejected(f"its header is invalid: {error}") from None
+        raise Rejected(f"its header is invalid: {error}") from None
     if header.alg not in algorithms:
-        raise _Rejected(f"its algorithm is {header.alg[:50]!r}")
+        raise Rejected(f"its algorithm is {header.alg[:50]!r}")
     if header.crit is not None:
-        raise _Rejected("its header has `crit`")
+        raise Rejected("its header has `crit`")
     if header.kid is not None and len(header.kid) > MAX_KID:
-        raise _Rejected("its kid is too long")
+        raise Rejected("its kid is too long")
     return header
 
 
@@ -244,7 +291,7 @@ def _read(token: str, key: Key, algorithm: str) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # EdDSA has a newer name, and issuers still use the old one
             return jwt.decode(token, key, algorithms=[algorithm]).claims
     except (JoseError, ValueError, TypeError, RecursionError) as error:
-        raise _Rejected(f"{type(error).__name__}: {error}") from None
+        raise Rejected(f"{type(error).__name__}: {error}") from None
 
 
 def _read_keys(document: bytes) -> dict[str, Key]:
@@ -274,30 +321,63 @@ def _read_keys(document: bytes) -> dict[str, Key]:
     return keys
 
 
-async def _fetch_keys(issuer: str) -> bytes:
+async def fetch_keys(issuer: str) -> bytes:
     """The key set that the discovery document of the issuer names."""
+    return await _get(endpoint(await discover(issuer), "jwks_uri"))
+
+
+async def discover(issuer: str) -> dict[str, Any]:
+    """The discovery document of the issuer. Raises ValueError, or an OSError if the issuer does not respond."""
+    where = issuer.rstrip("/") + "/.well-known/openid-configuration"
+    found = json.loads(await _get(where))
+    if not isinstance(found, dict) or found.get("issuer") != issuer:
+        named = found.get("issuer") if isinstance(found, dict) else found
+        raise ValueError(f"{where} is of the issuer {str(named)[:200]!r}")
+    return found
+
+
+def endpoint(document: Mapping[str, Any], name: str) -> str:
+    """A URL of a discovery document. Raises ValueError if it is missing, or could send secrets without TLS: http is for
+    loopback only, and for an issuer that is itself on loopback.
+    """
+    url = document.get(name)
+    if not isinstance(url, str) or not _is_secure(url):
+        raise ValueError(f"the discovery document has no {name} with https")
+    if url.startswith("http:") and not str(document["issuer"]).startswith("http:"):
+        raise ValueError(f"the {name} of the discovery document is a loopback address")
+    return url
+
+
+async def _get(url: str) -> bytes:
+    status, body = await request(url)
+    if status != 200:
+        raise ValueError(f"{url} returned {status}")
+    return body
+
+
+async def request(
+    url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Send a GET, or a POST with a form, to the issuer. Return the status and the body. Follows no redirect. Raises OSError
+    if there is no response, and ValueError if the body is too large.
+    """
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        where = issuer.rstrip("/") + "/.well-known/openid-configuration"
-        found = json.loads(await _get(session, where))
-        if found.get("issuer") != issuer:
-            raise ValueError(f"{where} is of the issuer {str(found.get('issuer'))[:200]!r}")
-        address = found.get("jwks_uri")
-        if not isinstance(address, str) or not _is_secure(address):
-            raise ValueError(f"{where} has no jwks_uri with https")
-        return await _get(session, address)
-
-
-async def _get(session: Any, url: str) -> bytes:
-    async with session.get(url, allow_redirects=False) as response:
-        if response.status != 200:
-            raise ValueError(f"{url} returned {response.status}")
-        chunks, size = [], 0
-        async for chunk in response.content.iter_any():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > MAX_DOCUMENT:
-                raise ValueError(f"{url} returned more than {MAX_DOCUMENT} bytes")
-        return b"".join(chunks)
+    method = "GET" if form is None else "POST"
+    chunks, size = [], 0
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(method, url, data=form, headers=headers, allow_redirects=False) as response,
+        ):
+            async for chunk in response.content.iter_any():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > MAX_DOCUMENT:
+                    raise ValueError(f"{url} returned more than {MAX_DOCUMENT} bytes")
+            return response.status, b"".join(chunks)
+    except aiohttp.ClientError as error:
+        raise ConnectionError(f"{url}: {error or type(error).__name__}") from None
+    except TimeoutError:
+        raise TimeoutError(f"{url} did not respond within {FETCH_TIMEOUT:g} s") from None

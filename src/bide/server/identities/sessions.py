@@ -1,8 +1,9 @@
-"""Sessions: a browser in which a user has signed in with an API key sends a cookie in place of the key.
+"""Sessions: a browser in which a user has signed in, with an API key or at an OpenID Connect issuer, sends a cookie.
 
 1. The text of a session has 256 random bits. Only its SHA-256 is stored, as the name of a record.
-2. A session has the tenant and the scopes of its key. It ends with the key, and with the secret that it was opened with.
-3. A page of another site can make a browser send the cookie, but cannot read the CSRF token, which is made from the text.
+2. The session of a key has its tenant and scopes. It ends with the key, and with the secret that it was opened with.
+3. The session of a user of an issuer has the tenant and the scopes of the id token. It ends with another issuer.
+4. A page of another site can make a browser send the cookie, but cannot read the CSRF token, which is made from the text.
 """
 
 from __future__ import annotations
@@ -15,25 +16,35 @@ from dataclasses import replace
 
 import msgspec
 
-from bide.core.errors import Unauthenticated
+from bide.core.errors import Forbidden, Unauthenticated
 from bide.server.identities import Principal
 from bide.server.identities.authenticator import mark_changed
 from bide.server.identities.keys import KeyCredentials, new_secret
 from bide.server.store import RecordAccess, RecordFilter, RecordStore, StoreUnavailable
 
-LIFETIME = 7 * 86400.0  # seconds
-MAX_SESSIONS = 100  # per key; a new one ends the oldest
+LIFETIME = 7 * 86400.0  # seconds, with a key
+# With an issuer: the service does not notice that the issuer has locked a user, or changed the claims.
+USER_LIFETIME = 12 * 3600.0
+MAX_SESSIONS = 100  # per key or user; a new one ends the oldest
 # A header cannot contain a line break, so no Authorization header has the token of a session.
 _PREFIX = "session\n"
+USER = "oidc:"  # the begin of the subject of a user; the id of a key has no colon
 
 
-class Session(msgspec.Struct, frozen=True):
+class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session as it is stored."""
 
-    key_id: str
-    proof: str  # the SHA-256 of the key's secret
+    key_id: str  # of the API key; `oidc:SUB` of a user of an issuer
+    proof: str  # the SHA-256 of the key's secret; the issuer of the user
     created_at: float
     expires_at: float
+    # Of a user.
+    tenant: str = ""
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def is_of_user(self) -> bool:
+        return self.key_id.startswith(USER)
 
 
 _read_session = msgspec.json.Decoder(Session).decode
@@ -49,11 +60,21 @@ def csrf_token(text: str) -> str:
 
 
 class SessionCredentials:
-    """The sessions in a store, as a credential of requests (`CredentialType`). `on_change` is called when some end."""
+    """The sessions in a store, as a credential of requests (`CredentialType`). `on_change` is called when some end.
+    `lifetime`: seconds; None: the defaults. `issuer`: whose users may have sessions.
+    """
 
-    def __init__(self, store: RecordStore, keys: KeyCredentials) -> None:
+    def __init__(
+        self,
+        store: RecordStore,
+        keys: KeyCredentials,
+        lifetime: float | None = None,
+        issuer: str | None = None,
+    ) -> None:
         self._store = store
         self._keys = keys
+        self._lifetime = lifetime
+        self._issuer = issuer
         self._sessions: dict[str, Session] = {}  # by the hashes of their texts
         self._loads = 0
         self.on_change: Callable[[], Awaitable[None]] | None = None
@@ -61,13 +82,25 @@ class SessionCredentials:
     # --- signing in and out
 
     async def open(self, key: str) -> tuple[str, Principal]:
-        """Begin a session. Return its text, which is not stored. Raises Unauthenticated."""
+        """Begin a session of an API key. Return its text, which is not stored. Raises Unauthenticated."""
         owner = await self._keys.verify(key)
         if owner is None:
             raise Unauthenticated("this is no API key: keys begin with `bide_`")
+        now = self._store.now()
+        end = min(now + (self._lifetime or LIFETIME), owner.expires_at)
+        return await self._begin(Session(_key_id(owner), owner.proof, now, end))
+
+    async def open_for(self, user: Principal) -> tuple[str, Principal]:
+        """Begin a session of a user whom the issuer has signed in. Return its text, which is not stored."""
+        assert self._issuer is not None and user.subject.startswith(USER)
+        now = self._store.now()
+        end = now + (self._lifetime or USER_LIFETIME)
+        scopes = tuple(sorted(user.scopes))
+        return await self._begin(Session(user.subject, self._issuer, now, end, user.tenant, scopes))
+
+    async def _begin(self, session: Session) -> tuple[str, Principal]:
         text, now = new_secret(), self._store.now()
         digest = _hash(text)
-        session = Session(_key_id(owner), owner.proof, now, min(now + LIFETIME, owner.expires_at))
         ended = [name for name, other in self._sessions.items() if other.expires_at <= now]
         ended += self._of(session.key_id)[: -MAX_SESSIONS + 1]
 
@@ -85,7 +118,7 @@ class SessionCredentials:
         return text, self._principal(digest, session)
 
     async def close(self, principal: Principal, *, everywhere: bool = False) -> None:
-        """End the session of this principal, if it is one; or all sessions of its key."""
+        """End the session of this principal, if it is one; or all sessions of its key or user."""
         ended = [principal.proof] if principal.credential is self else []
         if everywhere:
             await self.load()  # sessions that other replicas have begun
@@ -101,7 +134,7 @@ class SessionCredentials:
             await self._refresh()
 
     def _of(self, key_id: str) -> list[str]:
-        """The sessions of a key, the oldest first."""
+        """The sessions of a key or user, the oldest first."""
         found = [name for name, session in self._sessions.items() if session.key_id == key_id]
         return sorted(found, key=lambda name: self._sessions[name].created_at)
 
@@ -138,23 +171,35 @@ class SessionCredentials:
     def _principal(self, digest: str, session: Session) -> Principal:
         if session.expires_at <= self._store.now():
             raise _ended()
+        if session.is_of_user:
+            if session.proof != self._issuer:
+                raise _ended()
+            scopes = frozenset(session.scopes)
+            return Principal(
+                session.tenant, scopes, session.key_id, session.expires_at, self, proof=digest
+            )
         owner = self._keys.find(session.key_id, session.proof)
         end = min(owner.expires_at, session.expires_at)
         return replace(owner, expires_at=end, credential=self, proof=digest)
 
     def owner(self, principal: Principal) -> Principal:
-        """The principal of the key with which a session was opened. Raises Unauthenticated."""
+        """The principal of the key with which a session was opened. Raises Unauthenticated, or Forbidden without a key."""
         session = self._sessions.get(principal.proof)
         if session is None:
             raise _ended()
+        if session.is_of_user:
+            raise Forbidden("a session of a user has no API key, which browser tokens need")
         return self._keys.find(session.key_id, session.proof)
 
     def is_valid(self, principal: Principal) -> bool:
         session = self._sessions.get(principal.proof)
+        if session is not None and session.is_of_user:
+            return session.proof == self._issuer
         return session is not None and self._keys.knows(session.key_id, session.proof)
 
     def use(self, principal: Principal) -> None:
-        self._keys.use(principal)
+        if not principal.subject.startswith(USER):
+            self._keys.use(principal)
 
     async def save(self) -> None: ...
 
