@@ -224,6 +224,12 @@ class LimitsConfig:
         return lambda tenant, kind: (self.of(tenant).running, self.of_kind(tenant, kind).running)
 
     @property
+    def has_allowances(self) -> bool:
+        """Whether a tenant has a limit of streams, uploads or bytes, which replicas share."""
+        tenants = (self.default, *self.tenants.values())
+        return any(amount is not None for of in tenants for amount in (of.streams, of.uploads, of.bytes))
+
+    @property
     def weights(self) -> Weights:
         """The shares of the tenants."""
         return Weights(

@@ -1,7 +1,7 @@
 """The limits of tenants: which of them a new job must fit into, and what a response says about them.
 
-The store counts submissions and waiting jobs together with the job (`store.tenant_use`), so these limits are exact. Here is
-what needs no transaction:
+The store counts submissions and waiting jobs together with the job (`store.tenant_use`), so these limits are exact. Streams,
+uploads and bytes are `allowances`. Here is what needs no transaction:
 
 1. After a refusal, the next submissions are refused without the store until the time at which one fits, because only time
    makes room. A submission with a key goes to the store: it may repeat an earlier one, which is never refused.
@@ -25,6 +25,7 @@ from bide.core.errors import Problem, QuotaExceeded
 from bide.core.jobs.record import Status
 from bide.core.pacing.budget import Limit
 from bide.core.pacing.rate_limit import RateReport, RateState, report
+from bide.server.allowances import Allowance, Processes
 from bide.server.config import LimitsConfig
 from bide.server.store import (
     ALL_RECORDS,
@@ -47,8 +48,7 @@ T = TypeVar("T")
 DEFAULT = "default"  # the policy of the tenant
 KIND = "kind:"  # the begin of the policy of a kind
 WAITING = frozenset({Status.PENDING, Status.RETRYING})
-FULL = 0.2  # seconds for which a count of waiting jobs that leaves no room is not repeated
-BYTES_AGE = 5.0  # seconds for which the stored bytes of a tenant are not read again
+FULL = 0.2  # seconds for which a count that leaves no room is not repeated
 RETRY_LATER = 10  # seconds of Retry-After, if it is unknown when there is room
 MOST_SERIES = 100  # tenants that /metrics names
 OTHER_TENANTS = "other"
@@ -76,7 +76,8 @@ class LimitsStore(Protocol):
 class ServiceLimits:
     """The limits of one service."""
 
-    def __init__(self, config: LimitsConfig, store: LimitsStore) -> None:
+    def __init__(self, config: LimitsConfig, store: LimitsStore, *, shared: bool = False) -> None:
+        """`shared`: there may be other replicas with the same store."""
         self.on = config != LimitsConfig()
         self._config = config
         self._store = store
@@ -86,9 +87,11 @@ class ServiceLimits:
             tuple[str, str], tuple[float, Limit]
         ] = {}  # until when, by tenant and policy
         self._full: dict[tuple[str, str], float] = {}  # until when no job is counted
-        self._uploading: dict[str, asyncio.Lock] = {}
-        self._bytes: dict[str, tuple[int, float]] = {}  # stored, and when it was read
-        self._streams: Counter[str] = Counter()  # open ones, of this process
+        processes = self.processes = Processes(store, shared=shared and config.has_allowances)
+        self._streams = Allowance("streams", store, processes)
+        pause = FULL if shared else 0.0
+        self._uploads = Allowance("uploads", store, processes, self._count_uploads, pause)
+        self._bytes = Allowance("bytes", store, processes, self._count_bytes, FULL)
         self.refused: Counter[str] = Counter()  # requests, by limit or by code
         self.throttled: Counter[tuple[str, str]] = Counter()  # requests, by tenant and limit
         self._throttled_tenants: set[str] = set()
@@ -156,7 +159,7 @@ class ServiceLimits:
         limits, tenant = new.limits, new.job.tenant
         if limits is None or not limits.waiting:
             return
-        records = await self._store.records("limits", RecordFilter(tenant=tenant, limit=1))
+        records = await self._store.records("limits", RecordFilter(tenant=tenant, names=(USE,)))
         use = read_use(records.get(USE))
         for policy, most in limits.waiting:
             reached = LimitReached("waiting", policy, most, 0.0, use)
@@ -231,53 +234,41 @@ class ServiceLimits:
     @asynccontextmanager
     async def upload(self, upload: Upload) -> AsyncIterator[None]:
         """Store a new upload inside of it. Raise QuotaExceeded if the tenant has too many uploads, or too many bytes."""
-        limits = self._config.of(upload.tenant)
+        tenant, limits = upload.tenant, self._config.of(upload.tenant)
         if (
             limits.uploads is None and limits.bytes is None
         ) or upload.status is not UploadStatus.UPLOADING:
             yield
             return
-        # One at a time, so that each counts those before it.
-        async with self._uploading.setdefault(upload.tenant, asyncio.Lock()):
-            if (most := limits.uploads) is not None:
-                under_way = await self._store.list_uploads(
-                    upload.tenant, UploadStatus.UPLOADING, None, most
-                )
-                if len(under_way) >= most:
-                    raise _too_many("uploads", f"the tenant has {most} incomplete uploads, the limit")
-            await self.check_bytes(upload.tenant, upload.reserved)
-            yield
+        most = limits.uploads
+        if most is not None and await self._uploads.take(tenant, 1, most) is not None:
+            raise _too_many("uploads", f"the tenant has {most} incomplete uploads, the limit")
+        try:
+            async with self.receiving(tenant) as received:
+                await received.add(upload.reserved)
+                yield
+        finally:
+            if most is not None:
+                self._uploads.settle(tenant, 1, most)
 
-    async def check_bytes(self, tenant: str, size: int) -> None:
-        """Raise QuotaExceeded if `size` more bytes of a tenant do not fit. Count them until the bytes are read again."""
-        most = self._config.of(tenant).bytes
-        if most is None:
-            return
-        known = self._bytes.get(tenant)
-        now = self._store.now()
-        if known is None or now - known[1] >= BYTES_AGE:
-            if len(self._bytes) >= MOST_TENANTS:
-                self._bytes.clear()
-            known = self._bytes[tenant] = (await self._store.stored_bytes(tenant), now)
-        if known[0] + size > most or known[0] >= most:
-            detail = f"the tenant stores {known[0]} of {most} bytes; {size} more do not fit. Delete uploads or jobs"
-            raise _too_many("bytes", detail)
-        self._bytes[tenant] = (known[0] + size, known[1])
+    def receiving(self, tenant: str) -> ReceivedBytes:
+        """Receive bytes of a tenant inside of it, until they are in the store or given up."""
+        return ReceivedBytes(self._bytes, tenant, self._config.of(tenant).bytes if self.on else None)
 
-    def open_stream(self, tenant: str) -> Callable[[], None]:
+    async def _count_uploads(self, tenant: str, most: int) -> int:
+        return len(await self._store.list_uploads(tenant, UploadStatus.UPLOADING, None, most))
+
+    async def _count_bytes(self, tenant: str, most: int) -> int:
+        return await self._store.stored_bytes(tenant)
+
+    async def open_stream(self, tenant: str) -> Callable[[], None]:
         """Count an open stream of a tenant. Return what to call at its end. Raise QuotaExceeded if there are too many."""
         most = self._config.of(tenant).streams if self.on else None
         if most is None:
             return _nothing
-        if self._streams[tenant] >= most:
+        if await self._streams.take(tenant, 1, most) is not None:
             raise _too_many("streams", f"the tenant has {most} open streams, the limit")
-        self._streams[tenant] += 1
-        return partial(self._close_stream, tenant)
-
-    def _close_stream(self, tenant: str) -> None:
-        self._streams[tenant] -= 1
-        if not self._streams[tenant]:
-            del self._streams[tenant]
+        return partial(self._streams.give_back, tenant, 1, most)
 
     # --- responses
 
@@ -298,6 +289,34 @@ class ServiceLimits:
         if limits is None:
             return {}
         return _headers(limits, self._use.get(tenant), self._store.now())
+
+
+class ReceivedBytes:
+    """The bytes that one request sends. They count from the time at which their size is known, or they arrive."""
+
+    def __init__(self, allowance: Allowance, tenant: str, most: int | None) -> None:
+        self._allowance = allowance
+        self._tenant = tenant
+        self._most = most  # None: there is no limit
+        self._size = 0
+
+    async def add(self, size: int) -> None:
+        """Raise QuotaExceeded if `size` more bytes do not fit."""
+        most = self._most
+        if most is None:
+            return
+        used = await self._allowance.take(self._tenant, size, most)
+        if used is not None:
+            detail = f"the tenant stores {used} of {most} bytes; {size} more do not fit. Delete uploads or jobs"
+            raise _too_many("bytes", detail)
+        self._size += size
+
+    async def __aenter__(self) -> ReceivedBytes:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._most is not None:
+            self._allowance.settle(self._tenant, self._size, self._most)
 
 
 def _nothing() -> None:

@@ -111,7 +111,7 @@ def assemble(
     hint = engine.hint if embedded else None
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
     webhooks = _webhooks(config, store)
-    limits = ServiceLimits(config.limits, store)
+    limits = ServiceLimits(config.limits, store, shared=config.store.url is not None)
     admission = Admission(config.admission, store, registry, estimates, engine)
     intake = Intake(
         registry,
@@ -208,6 +208,7 @@ def assemble(
         upkeep=upkeep,
         bulk=bulk,
         admission=admission,
+        limits=limits,
         hint=hint_all,
         keys=keys,
         authenticator=authenticator,
@@ -354,6 +355,7 @@ class Service:
     upkeep: Upkeep
     bulk: BulkRunner
     admission: Admission
+    limits: ServiceLimits
     keys: ApiKeys
     authenticator: Authenticator | None
     audit: AuditLog
@@ -390,6 +392,7 @@ class Service:
         await self.bulk.start()
         await self.upkeep.start()
         await self.admission.start()
+        await self.limits.processes.start()
         if self.authenticator is not None:
             self.audit.start()
             await self.authenticator.start()
@@ -421,6 +424,7 @@ class Service:
             await self.authenticator.stop()
             await self.audit.stop()
         await self.admission.stop()
+        await self.limits.processes.stop()
         await self.webhooks.publisher.stop()
         await self.upkeep.stop()
         await self.progress.close()

@@ -265,6 +265,36 @@ async def test_bytes_of_uploads_without_a_size_are_limited(tmp_path: Path) -> No
         assert await service.store.stored_bytes("-") == 100
 
 
+async def test_a_slow_upload_counts_from_its_begin(tmp_path: Path) -> None:
+    async with limited(tmp_path, bytes=100) as service:
+        parts, rest, sent = [b"x" * 10], asyncio.Event(), list[Any]()
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(), "more_body": True}
+            await rest.wait()
+            return {"type": "http.request", "body": b"x" * 50, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        def lines(size: int) -> dict[str, str]:
+            return {"content-type": "text/plain", "content-length": str(size)}
+
+        begun = scope("POST", "/uploads?name=a", lines(60))
+        slow = asyncio.ensure_future(service.app(begun, receive, send))
+        await eventually(lambda: not parts)
+        service.clock.advance(60)
+        target = "/uploads?name=b"
+        reply = await service.call("POST", target, body=b"x" * 41, headers=lines(41))
+        assert (reply.status, reply.json()["limit"]) == (429, "bytes")
+        reply = await service.call("POST", target, body=b"x" * 40, headers=lines(40))
+        assert reply.status == 201
+        rest.set()
+        await slow
+        assert sent[0]["status"] == 201 and await service.store.stored_bytes("-") == 100
+
+
 async def test_open_streams_are_limited(tmp_path: Path) -> None:
     async with limited(tmp_path, streams=1) as service:
         leaves = asyncio.Event()
@@ -278,7 +308,7 @@ async def test_open_streams_are_limited(tmp_path: Path) -> None:
         assert (await service.call("GET", "/events")).status == 200
         leaves.set()
         await first
-        again = service.app._components.limits.open_stream("-")
+        again = await service.app._components.limits.open_stream("-")
         again()
         metrics = (await service.call("GET", "/metrics")).body.decode()
         assert 'bide_refused_requests_total{reason="streams"} 1.0' in metrics

@@ -182,7 +182,7 @@ class HttpApp:
             if scope["query_string"]:
                 check_names(request, route.query_names)
             websocket.check_handshake(request)
-            close = self._components.limits.open_stream(request.tenant)
+            close = await self._components.limits.open_stream(request.tenant)
         except Problem as problem:
             await websocket.deny(request.problem_response(problem), scope, send)
         else:

@@ -206,7 +206,7 @@ async def _respond(
     if broadcaster.closed:
         raise Unavailable("the service is stopping")
 
-    close = request.components.limits.open_stream(request.tenant)
+    close = await request.components.limits.open_stream(request.tenant)
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         try:

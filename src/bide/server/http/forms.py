@@ -11,6 +11,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser
 from bide.core.errors import MalformedRequest, PayloadTooLarge
 from bide.core.wire.digest import read_digest
 from bide.server.http.request import BodyStream, HttpRequest
+from bide.server.limits import ReceivedBytes
 from bide.server.uploads.direct import DirectUpload
 from bide.server.uploads.names import clean_name, clean_type, header_parameters, read_disposition
 
@@ -101,18 +102,25 @@ class UploadedForm:
             await incoming.discard()
 
 
-async def read_form(request: HttpRequest, is_field: Callable[[FormPart], bool]) -> UploadedForm:
+async def read_form(
+    request: HttpRequest, is_field: Callable[[FormPart], bool], received: ReceivedBytes
+) -> UploadedForm:
     """Read a form. If this fails, no file is left on disk."""
     form = UploadedForm()
     try:
-        await _read(request, form, is_field)
+        await _read(request, form, is_field, received)
     except BaseException:
         await form.discard()
         raise
     return form
 
 
-async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[FormPart], bool]) -> None:
+async def _read(
+    request: HttpRequest,
+    form: UploadedForm,
+    is_field: Callable[[FormPart], bool],
+    received: ReceivedBytes,
+) -> None:
     direct = request.components.uploads.direct
     most = request.components.config.http.max_body
     parser = FormParser(request.header(b"content-type") or "")
@@ -120,8 +128,9 @@ async def _read(request: HttpRequest, form: UploadedForm, is_field: Callable[[Fo
     field: list[bytes] = []
     name = ""
     held = 0
-    await request.components.limits.check_bytes(request.tenant, request.content_length or 0)
-    async for data in BodyStream(request, counted=request.content_length is None):
+    await received.add(request.content_length or 0)
+    counted = received if request.content_length is None else None
+    async for data in BodyStream(request, counted):
         for event in parser.feed(data):
             if isinstance(event, FormPart):
                 name = event.name

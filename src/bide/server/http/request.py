@@ -27,6 +27,7 @@ from bide.core.wire.http import PROBLEM_TYPE, encode, read_traceparent, render_p
 from bide.server.http import Components
 from bide.server.identities import ANYONE, Principal
 from bide.server.intake import new_trace_id
+from bide.server.limits import ReceivedBytes
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -285,14 +286,13 @@ def _encoded(coding: str) -> UnsupportedMedia:
 
 
 class BodyStream:
-    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate. `counted`: its size
+    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate. `received`: its size
     was not declared, so its bytes count for the limit of the tenant as they arrive.
     """
 
-    def __init__(self, request: HttpRequest, *, counted: bool = False) -> None:
+    def __init__(self, request: HttpRequest, received: ReceivedBytes | None = None) -> None:
         self._receive = request.receive
-        self._count = request.components.limits.check_bytes if counted else None
-        self._tenant = request.tenant
+        self._received = received
         self._ended = False
         coding = request.header(b"content-encoding")
         extension = (request.scope.get("extensions") or {}).get(STREAM)
@@ -312,7 +312,7 @@ class BodyStream:
             self._ended = not message.get("more_body", False)
             data: bytes = message.get("body", b"")
             if data:
-                if self._count is not None:
-                    await self._count(self._tenant, len(data))
+                if self._received is not None:
+                    await self._received.add(len(data))
                 return data
         raise StopAsyncIteration

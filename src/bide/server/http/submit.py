@@ -126,20 +126,21 @@ def _with_query(request: HttpRequest, submission: Submission) -> Submission:
 async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
     """Submit a form. The part `job` is the submission; each other part is a file for the parameter of its name."""
     request.components.intake.check_open()  # before it reads the files
-    form = await read_form(request, lambda part: part.name == "job")
-    try:
-        if "job" not in form.fields:
-            raise InvalidInput(
-                "the form has no part `job`; send the submission as JSON in it",
-                errors=[{"pointer": "/job", "detail": "missing"}],
+    async with request.components.limits.receiving(request.tenant) as received:
+        form = await read_form(request, lambda part: part.name == "job", received)
+        try:
+            if "job" not in form.fields:
+                raise InvalidInput(
+                    "the form has no part `job`; send the submission as JSON in it",
+                    errors=[{"pointer": "/job", "detail": "missing"}],
+                )
+            submission = _with_query(request, read_submission(form.fields["job"]))
+            return await request.components.uploads.direct.submit(
+                submission, form.files, key=key, trace_id=request.trace_id, tenant=request.tenant
             )
-        submission = _with_query(request, read_submission(form.fields["job"]))
-        return await request.components.uploads.direct.submit(
-            submission, form.files, key=key, trace_id=request.trace_id, tenant=request.tenant
-        )
-    except BaseException:
-        await form.discard()
-        raise
+        except BaseException:
+            await form.discard()
+            raise
 
 
 async def _until_done(request: HttpRequest, shown: JobView, seconds: float) -> JobView:

@@ -58,6 +58,7 @@ from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest,
 from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, find_upload, read_sha256, remove
+from bide.server.limits import ReceivedBytes
 from bide.server.store import StoreUnavailable
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
@@ -105,6 +106,11 @@ async def options(request: HttpRequest) -> Response:
 
 
 async def create(request: HttpRequest) -> Response:
+    async with request.components.limits.receiving(request.tenant) as received:
+        return await _create(request, received)
+
+
+async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
     uploads = request.components.uploads
     metadata = request.header(b"upload-metadata") or ""
     given = read_metadata(metadata)
@@ -124,7 +130,7 @@ async def create(request: HttpRequest) -> Response:
     }
     partial, urls = read_concat(request.header(b"upload-concat"))
     size = _size(request, final=bool(urls))
-    body = BodyStream(request, counted=size is None)
+    body = BodyStream(request, received if size is None else None)
     sent = await _has_body(request, body) or size == 0
     if urls:
         upload = await uploads.tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
@@ -227,17 +233,21 @@ async def patch(request: HttpRequest) -> Response:
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
     found = await find_upload(request)
-    body = await _counted_body(request, found) if found.size is None else BodyStream(request)
-    upload = await _append(request, upload_id, offset, body)
+    if found.size is not None:
+        upload = await _append(request, upload_id, offset, BodyStream(request))
+    else:
+        async with request.components.limits.receiving(request.tenant) as received:
+            body = await _counted_body(request, found, received)
+            upload = await _append(request, upload_id, offset, body)
     return _response(request, 204, upload, offset=True)
 
 
-async def _counted_body(request: HttpRequest, upload: Upload) -> BodyStream:
+async def _counted_body(request: HttpRequest, upload: Upload, received: ReceivedBytes) -> BodyStream:
     """The body for an upload that began without a size. Raise QuotaExceeded if the size that it declares does not fit."""
     size = read_count("Upload-Length", request.header(b"upload-length"))
     if size is None:
-        return BodyStream(request, counted=True)
-    await request.components.limits.check_bytes(request.tenant, max(0, size - upload.received))
+        return BodyStream(request, received)
+    await received.add(max(0, size - upload.received))
     return BodyStream(request)
 
 

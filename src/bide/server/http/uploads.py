@@ -35,6 +35,7 @@ from bide.server.http.request import (
 from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.status import NO_JOB, UNCACHED
+from bide.server.limits import ReceivedBytes
 from bide.server.store import Missing
 from bide.server.upload_record import Upload, UploadStatus, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload
@@ -84,31 +85,34 @@ def read_sha256(text: str | None) -> str | None:
 
 async def create(request: HttpRequest) -> Response:
     promised = read_sha256(request.one("sha256"))
-    if is_form(request.header(b"content-type")):
-        incoming = await _only_file(await read_form(request, lambda part: part.filename is None))
-    else:
-        incoming = await _raw(request)
-    try:
-        incoming.promised = promised or incoming.promised
-        upload = await request.components.uploads.direct.store(incoming)
-    except BaseException:
-        await incoming.discard()
-        raise
+    async with request.components.limits.receiving(request.tenant) as received:
+        if is_form(request.header(b"content-type")):
+            form = await read_form(request, lambda part: part.filename is None, received)
+            incoming = await _only_file(form)
+        else:
+            incoming = await _raw(request, received)
+        try:
+            incoming.promised = promised or incoming.promised
+            upload = await request.components.uploads.direct.store(incoming)
+        except BaseException:
+            await incoming.discard()
+            raise
     return object_response(wire_upload(upload), location(request, upload), status=201)
 
 
-async def _raw(request: HttpRequest) -> DirectUpload:
+async def _raw(request: HttpRequest, received: ReceivedBytes) -> DirectUpload:
     disposition = request.header(b"content-disposition")
     named = request.one("name") or (disposition and read_disposition(disposition))
-    await request.components.limits.check_bytes(request.tenant, request.content_length or 0)
+    size = request.content_length
+    await received.add(size or 0)
     incoming = request.components.uploads.direct.begin(
         clean_name(named or None),
         clean_type(request.header(b"content-type")),
-        request.content_length,
+        size,
         tenant=request.tenant,
     )
     try:
-        async for data in BodyStream(request, counted=request.content_length is None):
+        async for data in BodyStream(request, received if size is None else None):
             await incoming.write(data)
     except BaseException:
         await incoming.discard()
