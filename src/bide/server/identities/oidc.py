@@ -361,6 +361,13 @@ async def request(
     """Send a GET, or a POST with a form, to the issuer. Return the status and the body. Follows no redirect. Raises OSError
     if there is no response, and ValueError if the body is too large.
     """
+    # In a task: aiohttp needs one for its timeout, and bide's server runs most requests without one.
+    return await asyncio.get_running_loop().create_task(_send(url, form, headers))
+
+
+async def _send(
+    url: str, form: Mapping[str, str] | None, headers: Mapping[str, str] | None
+) -> tuple[int, bytes]:
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
