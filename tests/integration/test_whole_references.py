@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
@@ -14,12 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import root
-from bide.client.apis import Ref, load, names
+from bide.client.apis import load, names
 from bide.client.client import AsyncClient
-from bide.client.ledger.session import LedgerSession
-from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.timing import Timing
-from bide.core.jobs.record import Status
 from tests.integration.replay import Replay, said
 
 KEY = "sk-0123456789-not-to-be-seen"
@@ -266,79 +262,3 @@ def test_what_submit_prints_is_what_wait_prints(server: Replay) -> None:
     to = ("--api", "airflow", "--url", server.url)
     (sent,) = lines(bide("submit", "slow", *to, "--json"))
     assert sent == bide("submit", "slow", *to).stdout.strip() == "slow/same-1"
-
-
-# --- ledgers of earlier versions
-
-
-async def earlier(path: Path, url: str, **outcome: Any) -> None:
-    """A ledger in which a run of Airflow is stored under its id alone."""
-    ledger = SqliteLedger(path)
-    await ledger.open()
-    await ledger.close()
-    row = {
-        "api": "airflow", "base": url, "job_id": SAME, "kind": "", "size": "", "requests": 3, "ended": 0, "told": 0,
-        "ref": b'{"id":"same-1","more":{"dag":"bad"}}', **outcome,
-    }  # fmt: skip
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
-            tuple(row.values()),
-        )
-    connection.close()
-
-
-def test_a_ledger_of_an_earlier_version_is_resumed(server: Replay, tmp_path: Path) -> None:
-    bad, slow = pair(server, "airflow")
-    asyncio.run(earlier(tmp_path / "l", server.url))
-    to = ("--api", "airflow", "--url", server.url, "--ledger", "l", "--json")
-    result = bide("wait", slow, *to, "--expect", "0.05", "--timeout", "20")
-    found = lines(result)
-    assert {job: line["status"] for job, line in found.items()} == {bad: "ERROR", slow: "DONE"}
-    # The earlier ones are counted, and one for the cause of the failure.
-    assert found[bad]["requests"] == 5
-    again = bide("wait", *to)
-    assert (again.exit_code, again.stdout) == (1, "")  # each was reported once
-
-
-def test_what_an_earlier_version_found_out_is_kept(server: Replay, tmp_path: Path) -> None:
-    asyncio.run(earlier(tmp_path / "l", server.url, ended=1, status="DONE", result=b"7"))
-    to = ("--api", "airflow", "--url", server.url, "--ledger", "l", "--json")
-    result = bide("wait", *to)
-    (line,) = lines(result).values()
-    assert (line["jobId"], line["status"], line["result"]) == ("bad/same-1", "DONE", 7)
-    assert server.sent == []
-
-
-def test_what_was_reported_by_an_earlier_version_is_not_reported_again(
-    server: Replay, tmp_path: Path
-) -> None:
-    asyncio.run(earlier(tmp_path / "l", server.url, ended=1, told=1, status="DONE"))
-    to = ("--api", "airflow", "--url", server.url, "--ledger", "l", "--json")
-    result = bide("wait", "bad/same-1", *to)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert server.sent == []
-
-
-async def test_a_crash_between_the_two_writes_of_a_renaming_loses_nothing(tmp_path: Path) -> None:
-    """The row with the new key is written first, so that both may be there."""
-    api = load("airflow", "http://127.0.0.1:1")
-    await earlier(tmp_path / "l", "http://127.0.0.1:1", ended=1, status="DONE")
-    ledger = SqliteLedger(tmp_path / "l")
-    await ledger.open()
-    try:
-        (old,) = await ledger.rows()
-        old.job_id = "bad/same-1"
-        await ledger.add([old])
-        session = LedgerSession(ledger, api, lambda: 0.0)
-        await session.open()
-        (job,) = await session.unacknowledged()
-        assert (job.job_id, job.ref, job.status) == (
-            "bad/same-1",
-            Ref(SAME, None, {"dag": "bad"}),
-            Status.DONE,
-        )
-        (row,) = await ledger.rows()
-        assert row.key == ("airflow", "http://127.0.0.1:1", "bad/same-1")
-    finally:
-        await ledger.close()

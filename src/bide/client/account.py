@@ -140,7 +140,6 @@ class Account:
                 self._learning = asyncio.create_task(self._learn_periodically(self.learned))
             if self.ledger is not None:
                 self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
-                await self.session.open()
             options: dict[str, Any] = {
                 "settings": self._settings,
                 "timing": self._timing,

@@ -182,12 +182,6 @@ class LedgerSuite:
         await book.end(entry("new", status="DONE"))
         assert [e.job_id for e in await ended(book)] == ["new"]
 
-    async def test_forgotten_is_gone(self, book: Ledger) -> None:
-        await book.add([entry("a"), entry("b")])
-        book.note(entry("a", requests=2))
-        await book.forget([entry("a").key])
-        assert [e.job_id for e in await book.rows()] == ["b"]
-
     async def test_what_was_learned_survives_and_is_replaced_by_key(
         self, book: Ledger, tmp_path: Path
     ) -> None:

@@ -1,7 +1,7 @@
 """The ledger port: the jobs that a client waits for, so that another process can resume after a crash.
 
 Every ledger keeps these rules, and `bide.testing.ledger` checks them:
-1. `add`, `end`, `acknowledge`, `forget` and `learn` return after their data is on disk. So a result is reported only
+1. `add`, `end`, `acknowledge` and `learn` return after their data is on disk. So a result is reported only
    after the ledger has stored it.
 2. `note` writes within about a second; the newest note of a job counts.
 3. The first outcome of a job stands: no later note or outcome changes it.
@@ -142,8 +142,4 @@ class Ledger(Knowledge, Protocol):
 
     async def counts(self) -> dict[ApiAddress, Counts]:
         """The number of jobs at each place, without reading them all."""
-        ...
-
-    def forget(self, keys: Iterable[Key]) -> Awaitable[None]:
-        """Remove jobs, e.g. under a key that is no longer used."""
         ...

@@ -14,7 +14,7 @@ from bide.client.apis import Api, Ref, Seen
 from bide.client.apis.bide import ENDINGS
 from bide.client.apis.values import without_credentials
 from bide.client.job_state import JobState
-from bide.client.ledger import ApiAddress, Key, Ledger, LedgerRow
+from bide.client.ledger import ApiAddress, Ledger, LedgerRow
 from bide.core.clock import read_instant
 
 
@@ -25,33 +25,13 @@ class LedgerSession:
         self._ledger = ledger
         self._api = api
         self._wall = wall
-        self._rows: list[LedgerRow] | None = None  # as `open` has read them, until a row changes
 
     @cached_property
     def _place(self) -> ApiAddress:
         return ApiAddress(self._api.name, without_credentials(self._api.url or ""))
 
-    async def open(self) -> None:
-        """Read the rows of this API.
-
-        Earlier versions stored a job under its id alone. Such a row gets the whole reference as its key.
-        """
-        rows = await self._ledger.rows(self._place)
-        renamed: dict[Key, LedgerRow] = {}
-        for row in rows:
-            job_id = self._api.job_id(row.ref) if row.ref is not None else row.job_id
-            if row.ref is not None and row.job_id == row.ref.id != job_id:
-                renamed[row.key] = msgspec.structs.replace(row, job_id=job_id)
-        if renamed:
-            # In this order: a crash in between leaves both, and the next start removes the old ones.
-            await self._ledger.add(list(renamed.values()))
-            await self._ledger.forget(renamed)
-            rows = list({row.key: row for row in (renamed.get(row.key, row) for row in rows)}.values())
-        self._rows = rows
-
     async def add(self, jobs: Sequence[JobState]) -> list[LedgerRow]:
         """Store jobs, and restore those that the ledger knows."""
-        self._rows = None
         known = await self._ledger.add([self._row(job) for job in jobs])
         for job, row in zip(jobs, known, strict=True):
             self._restore(job, row)
@@ -59,16 +39,14 @@ class LedgerSession:
 
     async def unacknowledged(self) -> list[JobState]:
         """The jobs of this API, live or ended, whose outcome is not acknowledged."""
-        rows, self._rows = self._rows, None  # each row is used once: it may be changed afterwards
-        if rows is None:
-            rows = await self._ledger.rows(self._place)
-        return [self._job(row) for row in rows if not row.acknowledged]
-
-    def _job(self, row: LedgerRow) -> JobState:
-        ref = row.ref or self._api.references.ref(row.job_id)
-        job = JobState(ref, row.kind, row.submitted_at, row.job_id)
-        self._restore(job, row)
-        return job
+        jobs = []
+        for row in await self._ledger.rows(self._place):
+            if not row.acknowledged:
+                ref = row.ref or self._api.references.ref(row.job_id)
+                job = JobState(ref, row.kind, row.submitted_at, row.job_id)
+                self._restore(job, row)
+                jobs.append(job)
+        return jobs
 
     def noted(self, job: JobState) -> None:
         self._ledger.note(self._row(job))

@@ -197,12 +197,6 @@ class SqliteLedger:
                 counts.failed += number if status not in SUCCESSFUL else 0
         return found
 
-    def forget(self, keys: Iterable[Key]) -> Awaitable[None]:
-        these = list(keys)
-        for key in these:
-            self._noted.pop(key, None)
-        return self._do(lambda c: _nothing(c.executemany(f"DELETE FROM jobs WHERE {_THIS}", these)))
-
     def learn(self, learned: LearnedState) -> Awaitable[None]:
         durations = [(*key, _encode(data)) for key, data in learned.durations.items()]
         budgets = [(name, at, _encode(data)) for name, (at, data) in learned.budgets.items()]

@@ -78,7 +78,7 @@ class Resumable:
 
     async def send(self, url: str | None = None) -> tuple[str, str | None]:
         """Upload the file, or the rest of the upload at `url`. Return its URL, and that of its job if it makes one."""
-        # An earlier version stored URLs at other origins too.
+        # The URL of a ledger counts only if it is at the service, because the file is sent there.
         self._url = url if url is not None and self._service.same_origin(url) else None
         return await self._retrying.run(self._send)
 
