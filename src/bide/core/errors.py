@@ -374,6 +374,12 @@ class InvalidInput(Problem):
     meaning = "The request is well formed, but its values do not match the schema of the kind."
     remedy = "Correct each field in `errors`. GET /kinds returns the schema."
 
+    @classmethod
+    def at(cls, pointer: str, detail: str) -> Self:
+        """The problem of one field: a JSON pointer into the body, or `?NAME` for a query parameter."""
+        text = f"{pointer[1:]}: {detail}" if pointer else detail
+        return cls(text, errors=[{"pointer": pointer, "detail": detail}])
+
 
 class UnknownKind(Problem):
     code, status, title = "unknown-kind", 422, "Unknown kind"

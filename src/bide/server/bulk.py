@@ -26,14 +26,14 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.clock import read_instant, render_instant
+from bide.core.clock import render_instant
 from bide.core.errors import InvalidInput, NotConfirmed, Problem, QueryTimeout, StorageUnavailable
 from bide.core.jobs.lease import renewal_interval
 from bide.core.jobs.record import LIVE, Job, Progress, Status
 from bide.core.jobs.retry import Outcome, Policy, Raised, Returned, Stopped, settle
 from bide.core.jobs.state_machine import Refused
 from bide.core.json_log import about_job
-from bide.core.wire.http import ID_PATTERN, Event, encode, job_id
+from bide.core.wire.http import ID_PATTERN, Event, encode, job_id, read_instant_at
 from bide.server.blobs import Blobs
 from bide.server.intake import Intake, accepted, new_trace_id
 from bide.server.progress import LiveProgress, ProgressSink, attempt_key
@@ -195,10 +195,7 @@ class BulkActions:
 
     def _filter(self, request: BulkRequest, tenant: str, end: str) -> Filter | None:
         if (request.priority is None) == (request.action == "priority"):
-            detail = "needed by the action `priority`, and by no other"
-            raise InvalidInput(
-                f"priority: {detail}", errors=[{"pointer": "/priority", "detail": detail}]
-            )
+            raise InvalidInput.at("/priority", "needed by the action `priority`, and by no other")
         return filter_of(request.action, request.filter, self._registry, tenant, end)
 
 
@@ -207,8 +204,7 @@ def filter_of(
 ) -> Filter | None:
     """The filter of the jobs that an action can change, without its `id`s; None if no job can match. Raises InvalidInput."""
     if fields.id and fields != BulkFilter(id=fields.id):
-        detail = "cannot be combined with other fields"
-        raise InvalidInput(f"filter.id: {detail}", errors=[{"pointer": "/filter/id", "detail": detail}])
+        raise InvalidInput.at("/filter/id", "cannot be combined with other fields")
     try:
         found = read_filter(_fields(fields), registry, tenant)
     except InvalidInput as error:
@@ -230,6 +226,7 @@ def filter_of(
 
 def _fields(fields: BulkFilter) -> FilterFields:
     name, _, value = (fields.label or "").partition(":")
+    after, before = fields.created_after, fields.created_before
     return FilterFields(
         q=fields.q,
         status=(fields.status,) if isinstance(fields.status, Status) else fields.status,
@@ -237,21 +234,9 @@ def _fields(fields: BulkFilter) -> FilterFields:
         queue=fields.queue,
         label=None if fields.label is None else (name, value),
         code=fields.code,
-        created_after=_instant("createdAfter", fields.created_after),
-        created_before=_instant("createdBefore", fields.created_before),
+        created_after=None if after is None else read_instant_at("/filter/createdAfter", after),
+        created_before=None if before is None else read_instant_at("/filter/createdBefore", before),
     )
-
-
-def _instant(name: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return read_instant(text)
-    except (ValueError, OverflowError) as error:
-        detail = f"not an RFC 3339 instant: {error}"
-        raise InvalidInput(
-            f"{name}: {detail}", errors=[{"pointer": f"/filter/{name}", "detail": detail}]
-        ) from None
 
 
 async def count(store: JobStore, filter: Filter, ids: Sequence[str] = ()) -> int:

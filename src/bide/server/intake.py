@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.clock import read_instant
 from bide.core.errors import (
     Gone,
     IdempotencyConflict,
@@ -31,7 +30,7 @@ from bide.core.errors import (
 )
 from bide.core.jobs.input_paths import values_at
 from bide.core.jobs.record import FileInfo, Job
-from bide.core.wire.http import Dedupe, job_id
+from bide.core.wire.http import Dedupe, job_id, read_instant_at
 from bide.server.admission import Admission
 from bide.server.limits import ServiceLimits, forced, quota_exceeded
 from bide.server.media_types import EMPTY, TEXT, accepts_texts, is_one_of
@@ -308,11 +307,13 @@ class Intake:
         if submission.labels and any(
             "\0" in text for pair in submission.labels.items() for text in pair
         ):
-            detail = "names and values cannot contain NUL"
-            raise InvalidInput(f"labels: {detail}", errors=[{"pointer": "/labels", "detail": detail}])
+            raise InvalidInput.at("/labels", "names and values cannot contain NUL")
         queue = _queue(submission, kind)
-        run_at = _instant("runAt", submission.run_at)
-        deadline = _instant("deadline", submission.deadline)
+        run_at = deadline = None
+        if submission.run_at is not None:
+            run_at = read_instant_at("/runAt", submission.run_at)
+        if submission.deadline is not None:
+            deadline = read_instant_at("/deadline", submission.deadline)
         collector = _FileCollector()
         kind.check_input(bytes(submission.input), collector)
         return CheckedSubmission(
@@ -395,8 +396,7 @@ class Intake:
     async def _with_webhook(self, new: NewJob, submitted: SubmittedWebhook, promised: bool) -> NewJob:
         """Add the records of the job's webhook. Raises InvalidInput."""
         if self._webhooks is None:
-            detail = "not supported here"
-            raise InvalidInput(f"webhook: {detail}", errors=[{"pointer": "/webhook", "detail": detail}])
+            raise InvalidInput.at("/webhook", "not supported here")
         events = tuple(dict.fromkeys(submitted.events))
         webhook = JobWebhook(submitted.url, events, submitted.secret)
         if not promised:
@@ -414,11 +414,11 @@ class Intake:
         for key in new.keys:
             if await self._store.has_key(*key):
                 return
-        detail = (
+        raise InvalidInput.at(
+            "/queue",
             f"neither the app nor a living worker knows queue {queue!r}; name it in App(queues={{…}}), start a worker "
-            "for it, or start the service with --allow-unknown-queues"
+            "for it, or start the service with --allow-unknown-queues",
         )
-        raise InvalidInput(f"queue: {detail}", errors=[{"pointer": "/queue", "detail": detail}])
 
     async def prepare_spawn(self, message: Spawn, parent: Job) -> NewJob:
         """Validate a spawned job in the same way as a submitted one."""
@@ -503,23 +503,10 @@ def _no_file(detail: str) -> InvalidInput:
     return InvalidInput(detail, errors=[{"pointer": "/input", "detail": detail}])
 
 
-def _instant(field: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return read_instant(text)
-    except (ValueError, OverflowError) as error:
-        detail = f"not an RFC 3339 instant: {error}"
-        raise InvalidInput(
-            f"{field}: {detail}", errors=[{"pointer": f"/{field}", "detail": detail}]
-        ) from None
-
-
 def _queue(submission: Submission, kind: Kind) -> str:
     queue = submission.queue if submission.queue is not None else kind.queue
     if not NAME.fullmatch(queue):
-        detail = "use letters, digits, '_', '.' and '-', at most 100 characters"
-        raise InvalidInput(f"queue: {detail}", errors=[{"pointer": "/queue", "detail": detail}])
+        raise InvalidInput.at("/queue", "use letters, digits, '_', '.' and '-', at most 100 characters")
     return queue
 
 

@@ -80,11 +80,11 @@ def _check_path(term: QueryTerm, registry: Registry, kind: str | None) -> None:
         return
     of = f"kind {kind} does not declare it" if known is not None else "no kind declares it"
     paths = sorted(known.search if known is not None else declared)
-    detail = (
+    raise InvalidInput.at(
+        "?q",
         f"the term {str(term)[:100]!r}: the input cannot be searched by {term.field[:100]}, because {of}. "
-        f'Declare it with @app.job(search=["{term.field[:100]}"]); declared: {", ".join(paths)[:200] or "none"}'
+        f'Declare it with @app.job(search=["{term.field[:100]}"]); declared: {", ".join(paths)[:200] or "none"}',
     )
-    raise InvalidInput(f"q: {detail}", errors=[{"pointer": "?q", "detail": detail}])
 
 
 def _first_id(at: float | None) -> str | None:

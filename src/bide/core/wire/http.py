@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from bide.core.clock import render_instant
-from bide.core.errors import BadCursor, ErrorInfo, MalformedRequest, Problem
+from bide.core.clock import read_instant, render_instant
+from bide.core.errors import BadCursor, ErrorInfo, InvalidInput, MalformedRequest, Problem
 from bide.core.jobs.record import Job, Progress, Status
 
 INLINE_RESULT = 64 * 1024
@@ -359,6 +359,14 @@ def read_traceparent(value: str) -> str | None:
     if match is None or text.startswith("ff") or set(match[1]) == {"0"}:
         return None
     return match[1]
+
+
+def read_instant_at(pointer: str, text: str) -> float:
+    """Return the instant of a field or of a query parameter; InvalidInput, which names it, if it is not RFC 3339."""
+    try:
+        return read_instant(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput.at(pointer, f"not an RFC 3339 instant: {error}") from None
 
 
 def quote(name: str) -> str:

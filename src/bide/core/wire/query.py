@@ -147,4 +147,4 @@ def _short(text: str) -> str:
 
 
 def _wrong(detail: str) -> InvalidInput:
-    return InvalidInput(f"q: {detail}", errors=[{"pointer": "?q", "detail": detail}])
+    return InvalidInput.at("?q", detail)

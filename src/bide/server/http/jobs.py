@@ -9,7 +9,6 @@ from typing import get_args
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.clock import read_instant
 from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound, Overloaded, QueryTimeout
 from bide.core.jobs.record import Status
 from bide.core.wire.http import (
@@ -17,6 +16,7 @@ from bide.core.wire.http import (
     encode,
     is_job_id,
     read_cursor,
+    read_instant_at,
     read_prefer,
     render_cursor,
 )
@@ -219,12 +219,7 @@ def _flag(request: HttpRequest, name: str) -> bool:
 
 def read_instant_parameter(request: HttpRequest, name: str) -> float | None:
     text = request.one(name)
-    if text is None:
-        return None
-    try:
-        return read_instant(text)
-    except (ValueError, OverflowError) as error:
-        raise wrong_parameter(name, f"not an RFC 3339 instant: {error}") from None
+    return None if text is None else read_instant_at(f"?{name}", text)
 
 
 def _status(text: str) -> Status:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from bide.core.clock import read_instant, render_instant
+from bide.core.clock import render_instant
 from bide.core.errors import (
     Conflict,
     InvalidInput,
@@ -15,6 +15,7 @@ from bide.core.errors import (
     PayloadTooLarge,
     UnsupportedMedia,
 )
+from bide.core.wire.http import read_instant_at
 from bide.server.http.request import HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.identities import DEFAULT_SCOPES, TENANT, Scope
@@ -98,9 +99,9 @@ async def listing(request: HttpRequest) -> Response:
 async def create(request: HttpRequest) -> Response:
     new = decode(_new, await request.json())
     if "\0" in new.name:
-        raise _invalid("/name", "cannot contain NUL")
+        raise InvalidInput.at("/name", "cannot contain NUL")
     if new.tenant is not None and not TENANT.fullmatch(new.tenant):  # `$` allows a line break at the end
-        raise _invalid("/tenant", "must be one line")
+        raise InvalidInput.at("/tenant", "must be one line")
     key, text = await request.components.keys.create(
         tenant=request.tenant if new.tenant is None else new.tenant,
         scopes=new.scopes,
@@ -113,17 +114,10 @@ async def create(request: HttpRequest) -> Response:
 def _expiry(request: HttpRequest, text: str | None) -> float | None:
     if text is None:
         return None
-    try:
-        found = read_instant(text)
-    except (ValueError, OverflowError) as error:
-        raise _invalid("/expiresAt", f"not an RFC 3339 instant: {error}") from None
+    found = read_instant_at("/expiresAt", text)
     if found <= request.components.store.now():
-        raise _invalid("/expiresAt", "is in the past")
+        raise InvalidInput.at("/expiresAt", "is in the past")
     return found
-
-
-def _invalid(pointer: str, detail: str) -> InvalidInput:
-    return InvalidInput(f"{pointer[1:]}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
 async def rotate(request: HttpRequest) -> Response:

@@ -272,7 +272,7 @@ def problem_response(problem: Problem, instance: str, trace_id: str, base: str) 
 
 def wrong_parameter(name: str, detail: str) -> InvalidInput:
     """Return the problem of a query parameter. Its `pointer` begins with `?`, unlike pointers into a body."""
-    return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"?{name}", "detail": detail}])
+    return InvalidInput.at(f"?{name}", detail)
 
 
 def _too_large(most: int) -> PayloadTooLarge:

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from bide.core.clock import read_instant, render_instant
+from bide.core.clock import render_instant
 from bide.core.errors import InvalidInput, Overloaded, QueryTimeout
 from bide.core.jobs.histogram import quantile
+from bide.core.wire.http import read_instant_at
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import UNCACHED
@@ -186,12 +187,7 @@ def _query(request: HttpRequest) -> tuple[RollupQuery, str | None]:
 
 def _instant(request: HttpRequest, name: str, default: float) -> float:
     text = request.one(name)
-    if text is None:
-        return default
-    try:
-        return min(max(read_instant(text), 0.0), 1e10)
-    except (ValueError, OverflowError) as error:
-        raise wrong_parameter(name, f"not an RFC 3339 instant: {error}") from None
+    return default if text is None else min(max(read_instant_at(f"?{name}", text), 0.0), 1e10)
 
 
 def _parameter(name: str, description: str, **schema: Any) -> Parameter:

@@ -42,25 +42,18 @@ async def create(request: HttpRequest) -> Response:
     if components.authenticator is None:
         raise Conflict("the service runs without authentication, so pages need no token")
     if (new.jobs is None) == (new.labels is None):
-        raise _invalid("", "give either `jobs` or `labels`")
+        raise InvalidInput.at("", "give either `jobs` or `labels`")
     for index, job_id in enumerate(new.jobs or ()):
         if not is_job_id(job_id):
-            raise _invalid(f"/jobs/{index}", "is not the id of a job")
+            raise InvalidInput.at(f"/jobs/{index}", "is not the id of a job")
     token, end = await components.tokens.create(
         request.principal, scopes=new.scopes, ttl=new.ttl, jobs=new.jobs, labels=new.labels
     )
     if len(token) > MAX_LENGTH:
-        raise _invalid(
+        raise InvalidInput.at(
             "", f"the token has {len(token)} characters, more than {MAX_LENGTH}: name fewer jobs"
         )
     return object_response(WireToken(token, render_instant(end)), UNCACHED, status=201)
-
-
-def _invalid(pointer: str, detail: str) -> InvalidInput:
-    return InvalidInput(
-        f"{pointer[1:]}: {detail}" if pointer else detail,
-        errors=[{"pointer": pointer, "detail": detail}],
-    )
 
 
 OPERATIONS = [

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bide.core.clock import read_instant, render_instant
+from bide.core.clock import render_instant
 from bide.core.errors import (
     BadCursor,
     Conflict,
@@ -19,7 +19,7 @@ from bide.core.errors import (
     PayloadTooLarge,
     UnsupportedMedia,
 )
-from bide.core.wire.http import ID_PATTERN, is_job_id
+from bide.core.wire.http import ID_PATTERN, is_job_id, read_instant_at
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import JOB_ID, find
@@ -290,21 +290,11 @@ def _page(request: HttpRequest) -> tuple[str | None, int]:
 async def replay(request: HttpRequest) -> Response:
     await _find_own(request)
     body = decode(_replay, await request.json())
-    begin = _instant("from", body.begin)
-    end = None if body.end is None else _instant("to", body.end)
+    begin = read_instant_at("/from", body.begin)
+    end = None if body.end is None else read_instant_at("/to", body.end)
     found = await _service(request).replay(request.tenant, request.args[0], begin, end, body.only)
     answer = WireReplay(found.id, render_instant(found.begin), render_instant(found.end), found.only)
     return object_response(answer, UNCACHED, status=202)
-
-
-def _instant(name: str, text: str) -> float:
-    try:
-        return read_instant(text)
-    except (ValueError, OverflowError) as error:
-        detail = f"not an RFC 3339 instant: {error}"
-        raise InvalidInput(
-            f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}]
-        ) from None
 
 
 async def secret(request: HttpRequest) -> Response:

@@ -159,15 +159,15 @@ def _with_files(
         several = kind.file_parameters.get(parameter)
         if several is None:
             named = ", ".join(kind.file_parameters) or "none"
-            raise _invalid(
+            raise InvalidInput.at(
                 f"/input/{parameter}",
                 f"kind {kind.name} has no such file parameter; its file parameters: {named}",
             )
         if parameter in given:
-            raise _invalid(f"/input/{parameter}", "given twice: in the input and as a file")
+            raise InvalidInput.at(f"/input/{parameter}", "given twice: in the input and as a file")
         refs = [{"upload": upload.id} for upload in uploads]
         if not several and len(refs) > 1:
-            raise _invalid(f"/input/{parameter}", f"accepts one file, got {len(refs)}")
+            raise InvalidInput.at(f"/input/{parameter}", f"accepts one file, got {len(refs)}")
         given[parameter] = refs if several else refs[0]
     return replace(submission, input=msgspec.Raw(msgspec.json.encode(given)))
 
@@ -178,9 +178,9 @@ def _free_parameter(kind: Kind, given: Mapping[str, Any]) -> str:
     if len(free) == 1:
         return free[0]
     if not kind.file_parameters:
-        raise _invalid("/input", f"kind {kind.name} has no file parameter")
+        raise InvalidInput.at("/input", f"kind {kind.name} has no file parameter")
     named = ", ".join(kind.file_parameters)
-    raise _invalid(
+    raise InvalidInput.at(
         "/parameter", f"kind {kind.name} has the file parameters {named}: name one in `parameter`"
     )
 
@@ -190,10 +190,6 @@ def _values(submission: Submission) -> dict[str, Any]:
     try:
         return _read_values.decode(submission.input)
     except msgspec.ValidationError:
-        raise _invalid("/input", "must be an object") from None
+        raise InvalidInput.at("/input", "must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid("/input", f"not JSON: {error}") from None
-
-
-def _invalid(pointer: str, detail: str) -> InvalidInput:
-    return InvalidInput(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+        raise InvalidInput.at("/input", f"not JSON: {error}") from None

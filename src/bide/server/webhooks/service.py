@@ -277,10 +277,7 @@ class WebhookService:
         try:
             await asyncio.create_task(self._addresses.check_url(url))  # needs a task, as `test` does
         except ValueError as error:
-            detail = str(error)
-            raise InvalidInput(
-                f"{pointer[1:]}: {detail}", errors=[{"pointer": pointer, "detail": detail}]
-            ) from None
+            raise InvalidInput.at(pointer, str(error)) from None
 
     async def check_job_webhook(self, webhook: JobWebhook) -> None:
         """Raise InvalidInput if a job cannot have this webhook."""
@@ -289,9 +286,7 @@ class WebhookService:
             try:
                 key_of(webhook.secret)
             except ValueError as error:
-                detail = str(error)
-                errors = [{"pointer": "/webhook/secret", "detail": detail}]
-                raise InvalidInput(f"webhook/secret: {detail}", errors=errors) from None
+                raise InvalidInput.at("/webhook/secret", str(error)) from None
 
     async def records_of(self, job: Job, webhook: JobWebhook) -> tuple[NewRecord, ...]:
         """The records that are stored together with a job that has a webhook."""
