@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections import Counter
@@ -171,8 +170,7 @@ class Admission:
     async def stop(self) -> None:
         if self._measuring is not None:
             self._measuring.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._measuring
+            await asyncio.gather(self._measuring, return_exceptions=True)
 
     async def _measure(self) -> None:
         while True:
