@@ -1,35 +1,64 @@
-"""Cancels, retries and deletes of all jobs that match a filter, which the service runs as one job."""
+"""How a command selects jobs; and bulk actions: cancels, retries and deletes of all jobs that match a filter, which the
+service runs as one job.
+"""
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 
 from bide.cli import FAILED
 from bide.cli.output import print_json, print_line
 from bide.client.client import AsyncClient
+from bide.core.jobs.record import Status
 
-query_option = click.option(
-    "--q",
-    metavar="TERMS",
-    help="All jobs that match these terms, such as 'status:ERROR label.team:ops'.",
+Command = TypeVar("Command", bound=Callable[..., Any])
+status_option = click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([str(one) for one in Status], case_sensitive=False),
+    help="Only jobs with this status. May be repeated.",
 )
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only print how many jobs match, and change nothing."
-)
+kind_option = click.option("--kind", help="Only jobs of this kind.")
 
 
 class Selection(NamedTuple):
-    """The filter of a command."""
+    """The jobs of a command: ids, or filters."""
 
-    statuses: tuple[str, ...] = ()
-    kind: str | None = None
-    q: str | None = None
+    ids: tuple[str, ...]
+    statuses: tuple[str, ...]
+    kind: str | None
+    q: str | None
+    dry_run: bool
 
-    def __bool__(self) -> bool:
+    @property
+    def filters(self) -> bool:
         return bool(self.statuses or self.kind or self.q is not None)
+
+
+def selects_jobs(command: Command) -> Command:
+    """Give a command ids, --status, --kind, --q and --dry-run, and pass it the Selection that they describe."""
+
+    @click.argument("ids", nargs=-1, metavar="[ID...]")
+    @status_option
+    @kind_option
+    @click.option(
+        "--q",
+        metavar="TERMS",
+        help="All jobs that match these terms, such as 'status:ERROR label.team:ops'.",
+    )
+    @click.option("--dry-run", is_flag=True, help="Only print how many jobs match, and change nothing.")
+    @functools.wraps(command)
+    def with_selection(**options: Any) -> Any:
+        selection = Selection(*(options.pop(name) for name in Selection._fields))
+        return command(selection=selection, **options)
+
+    return cast(Command, with_selection)
 
 
 class BulkCommand:
@@ -39,17 +68,18 @@ class BulkCommand:
         self._client = client
         self._verb = verb
         self._as_json = as_json
+        self._dry_run = selection.dry_run
         self._filter: dict[str, Any] = {
             "status": selection.statuses,
             "kind": selection.kind,
             "q": selection.q,
         }
 
-    async def run(self, *, dry_run: bool, yes: bool) -> None:
+    async def run(self, *, yes: bool) -> None:
         confirm = None
-        if dry_run or self._verb == "delete":
+        if self._dry_run or self._verb == "delete":
             count = await self._client.bulk_count(self._verb, **self._filter)
-            if dry_run:
+            if self._dry_run:
                 print_json({"count": count}) if self._as_json else print_line(
                     f"{_jobs(count)} {'matches' if count == 1 else 'match'}"
                 )

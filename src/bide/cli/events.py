@@ -8,7 +8,7 @@ from contextlib import aclosing
 import click
 import msgspec
 
-from bide.cli.jobs import kind_option
+from bide.cli.bulk import kind_option
 from bide.cli.output import compact, json_option, print_json, print_line
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import click
 
 from bide.cli import FAILED
-from bide.cli.bulk import BulkCommand, Selection, dry_run_option, query_option
+from bide.cli.bulk import BulkCommand, Selection, kind_option, selects_jobs, status_option
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.output import (
     json_option,
@@ -36,15 +36,6 @@ POSSIBLE = {
     "retry": frozenset({*(TERMINAL - SUCCESSFUL), Status.PARTIAL_SUCCESS}),
     "delete": frozenset(Status) - {Status.PROCESSING},
 }
-
-status_option = click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice([str(one) for one in Status], case_sensitive=False),
-    help="Only jobs with this status. May be repeated.",
-)
-kind_option = click.option("--kind", help="Only jobs of this kind.")
 
 
 @click.command()
@@ -209,44 +200,32 @@ def list_jobs(
       bide list --status ERROR --status RETRYING --kind transcode
       bide list --all --json --label team=ops
     """
-
-    async def run() -> None:
-        async with connection.client() as client:
-            most = None if everything else limit
-            found = await client.list(
-                status=statuses,
-                kind=kind,
-                queue=queue,
-                label=label,
-                code=code,
-                created_after=created_after,
-                created_before=created_before,
-                q=q,
-                order=order if order != "newest" else None,
-                limit=most,
-            )
-        print_jobs(found, as_json)
-
-    asyncio.run(run())
+    found = connection.run(
+        lambda client: client.list(
+            status=statuses,
+            kind=kind,
+            queue=queue,
+            label=label,
+            code=code,
+            created_after=created_after,
+            created_before=created_before,
+            q=q,
+            order=order if order != "newest" else None,
+            limit=None if everything else limit,
+        )
+    )
+    print_jobs(found, as_json)
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID...]")
-@status_option
-@kind_option
-@query_option
-@dry_run_option
+@selects_jobs
 @api_option
 @trust_option
 @json_option
 @speaks_to_service
 def cancel(
     connection: Connection,
-    ids: tuple[str, ...],
-    statuses: tuple[str, ...],
-    kind: str | None,
-    q: str | None,
-    dry_run: bool,
+    selection: Selection,
     api: str | None,
     trust: bool,
     as_json: bool,
@@ -266,29 +245,20 @@ def cancel(
       bide cancel batch_abc123 --api openai-batch
     """
     target = CommandTarget(connection, api, ClientOptions(), trust)
-    if not target.own and (statuses or kind or q or dry_run):
+    if not target.own and (selection.filters or selection.dry_run):
         raise click.UsageError(
             "--status, --kind and --q select jobs of a bide service. For another API give ids"
         )
-    selection = Selection(statuses, kind, q)
-    asyncio.run(JobAction("cancel", target, as_json).on(ids, selection, dry_run))
+    asyncio.run(JobAction("cancel", target, as_json).on(selection))
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID...]")
-@status_option
-@kind_option
-@query_option
-@dry_run_option
+@selects_jobs
 @json_option
 @speaks_to_service
 def retry(
     connection: Connection,
-    ids: tuple[str, ...],
-    statuses: tuple[str, ...],
-    kind: str | None,
-    q: str | None,
-    dry_run: bool,
+    selection: Selection,
     as_json: bool,
 ) -> None:
     """Run failed jobs again, by id or by a filter.
@@ -302,26 +272,17 @@ def retry(
       bide retry --q 'error:OCR_TIMEOUT label.team:ops'
     """
     target = CommandTarget(connection, None, ClientOptions())
-    selection = Selection(statuses, kind, q)
-    asyncio.run(JobAction("retry", target, as_json).on(ids, selection, dry_run))
+    asyncio.run(JobAction("retry", target, as_json).on(selection))
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID...]")
-@status_option
-@kind_option
-@query_option
-@dry_run_option
+@selects_jobs
 @click.option("--yes", is_flag=True, help="Do not ask for a confirmation.")
 @json_option
 @speaks_to_service
 def delete(
     connection: Connection,
-    ids: tuple[str, ...],
-    statuses: tuple[str, ...],
-    kind: str | None,
-    q: str | None,
-    dry_run: bool,
+    selection: Selection,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -337,8 +298,7 @@ def delete(
       bide delete --q 'status:ERROR label.team:ops' --yes
     """
     target = CommandTarget(connection, None, ClientOptions())
-    selection = Selection(statuses, kind, q)
-    asyncio.run(JobAction("delete", target, as_json, yes=yes).on(ids, selection, dry_run))
+    asyncio.run(JobAction("delete", target, as_json, yes=yes).on(selection))
 
 
 class JobAction:
@@ -353,16 +313,17 @@ class JobAction:
         self._yes = yes
         self._possible = POSSIBLE[verb]
 
-    async def on(self, ids: Sequence[str], selection: Selection, dry_run: bool = False) -> None:
-        if bool(ids) == bool(selection):
+    async def on(self, selection: Selection) -> None:
+        ids, dry_run = selection.ids, selection.dry_run
+        if bool(ids) == selection.filters:
             raise click.UsageError("give job ids, or select jobs by --q, --status and --kind")
         if dry_run and ids:
             raise click.UsageError("--dry-run counts the jobs of a selection: leave out the ids")
         self._check(selection.statuses)
         async with self._target.client() as client:
-            if selection.q is not None or dry_run or (selection and self._verb == "delete"):
+            if selection.q is not None or dry_run or (selection.filters and self._verb == "delete"):
                 command = BulkCommand(client, self._verb, selection, self._as_json)
-                await command.run(dry_run=dry_run, yes=self._yes)
+                await command.run(yes=self._yes)
                 return
             chosen = list(dict.fromkeys(ids)) or await self._choose(client, selection)
             handles = self._target.jobs(client, chosen)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from bide.cli import options
-from bide.cli.output import json_option, print_json, print_line, print_table
+from bide.cli.output import json_option, print_json, print_line, print_records
 from bide.cli.settings import Connection, speaks_to_service
 from bide.core.clock import read_instant
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SCOPES = ("read", "submit", "control", "admin")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TENANT = re.compile(r"-|[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 Command = Callable[..., Any]
 
@@ -61,10 +59,10 @@ def _run(
     stored: Callable[[ApiKeys], Awaitable[T]],
     remote: Callable[[AsyncClient], Awaitable[T]],
 ) -> T:
+    if data is None and store is None:
+        return connection.run(remote)
+
     async def run() -> T:
-        if data is None and store is None:
-            async with connection.client() as client:
-                return await remote(client)
         from bide.server.config import Config, StoreConfig
         from bide.service.assembly import open_keys
 
@@ -73,13 +71,6 @@ def _run(
             return await stored(found)
 
     return asyncio.run(run())
-
-
-def read_seconds(text: str) -> float | None:
-    number, unit = text[:-1], text[-1:]
-    if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
-        return float(int(number) * _UNITS[unit])
-    return None
 
 
 def _read_scopes(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
@@ -98,24 +89,8 @@ def _read_tenant(ctx: click.Context, parameter: click.Parameter, value: str | No
     return value
 
 
-def _read_expiry(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """An RFC 3339 instant, or a duration from now such as 90d."""
-    if value is None:
-        return None
-    seconds = read_seconds(value)
-    if seconds is not None:
-        return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-    try:
-        read_instant(value)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{value!r} is neither an RFC 3339 instant nor a duration such as 12h or 90d"
-        ) from None
-    return value
-
-
 def _read_overlap(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    seconds = read_seconds(value)
+    seconds = options.read_duration(value)
     if seconds is None:
         raise click.BadParameter(f"{value!r} is no duration such as 0s, 30m, 24h or 7d")
     return seconds
@@ -161,7 +136,7 @@ def _print_secret(made: dict[str, Any], what: str, as_json: bool) -> None:
 )
 @click.option(
     "--expires",
-    callback=_read_expiry,
+    callback=options.read_future,
     metavar="DURATION|INSTANT",
     help="When it becomes invalid: 12h, 90d, or an RFC 3339 instant. By default never.",
 )
@@ -223,15 +198,12 @@ def list_keys(connection: Connection, data: Path | None, store: str | None, as_j
         return [_wire(key, used_at=used_at) for key, used_at in await found.find_all()]
 
     known = _run(connection, data, store, in_store, lambda client: client.keys())
-    if as_json:
-        for one in known:
-            print_json(one)
-        return
     columns = ["id", "name", "tenant", "scopes", "createdAt", "expiresAt", "lastUsedAt"]
-    rows = [
-        [", ".join(one[c]) if c == "scopes" else str(one[c] or "") for c in columns] for one in known
-    ]
-    print_table(columns, rows, empty="no keys")
+
+    def row(key: dict[str, Any]) -> list[str]:
+        return [", ".join(key[c]) if c == "scopes" else str(key[c] or "") for c in columns]
+
+    print_records(known, as_json, columns, row, empty="no keys")
 
 
 @keys.command()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
+
+from bide.core.clock import read_instant
 
 if TYPE_CHECKING:
     from bide.client.job_state import Expected
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Command], Command]
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 STORE_HELP = "postgresql://user@host/database; by default SQLite in the data folder."
 
 
@@ -110,6 +114,39 @@ def _read_window(ctx: click.Context, parameter: click.Parameter, value: str | No
             parameter,
         )
     return found if sign else found[0]
+
+
+def read_duration(text: str) -> float | None:
+    """The seconds of a duration such as 30m or 12h; None if the text is none."""
+    number, unit = text[:-1], text[-1:]
+    if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
+        return float(int(number) * _UNITS[unit])
+    return None
+
+
+def read_past(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """An RFC 3339 instant, or a duration before now."""
+    return _read_time(value, -1)
+
+
+def read_future(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """An RFC 3339 instant, or a duration from now."""
+    return _read_time(value, 1)
+
+
+def _read_time(value: str | None, direction: int) -> str | None:
+    if value is None:
+        return None
+    seconds = read_duration(value)
+    if seconds is not None:
+        return (datetime.now(UTC) + direction * timedelta(seconds=seconds)).isoformat()
+    try:
+        read_instant(value)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{value!r} is neither an RFC 3339 instant nor a duration such as 30m, 12h or 90d"
+        ) from None
+    return value
 
 
 def timeout(help: str) -> Option[Any]:

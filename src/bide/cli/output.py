@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from bide.core.jobs.record import SUCCESSFUL
 from bide.core.json_log import JsonFormatter
 from bide.core.wire.http import JobStatus, WireStep
 
+T = TypeVar("T")
 COLOURS = {
     "DONE": "green",
     "PARTIAL_SUCCESS": "yellow",
@@ -145,13 +146,25 @@ def print_json(record: Any, indent: int = 0) -> None:
     click.echo(harmless_json(encoded.decode()) if sys.stdout.isatty() else encoded)
 
 
-def print_jobs(jobs: Iterable[JobStatus], as_json: bool) -> None:
+def print_records(
+    records: Iterable[T],
+    as_json: bool,
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    empty: str,
+) -> None:
+    """One JSON object per line, or a table with a row for each record."""
     if as_json:
-        for job in jobs:
-            print_json(job)
-        return
+        for record in records:
+            print_json(record)
+    else:
+        print_table(columns, [row(record) for record in records], empty=empty)
+
+
+def print_jobs(jobs: Iterable[JobStatus], as_json: bool) -> None:
     columns = ("job", "kind", "status", "progress", "queue", "attempt", "created", "note")
-    print_table(columns, [_row(job) for job in jobs], empty="no jobs")
+    print_records(jobs, as_json, columns, _row, empty="no jobs")
 
 
 def _row(job: JobStatus) -> list[str]:

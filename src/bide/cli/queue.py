@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
 
-from bide.cli.output import json_option, print_json, print_table
+from bide.cli.output import json_option, print_json, print_records
 from bide.cli.settings import Connection, speaks_to_service
 
 
@@ -34,20 +33,13 @@ def list_queues(connection: Connection, as_json: bool) -> None:
       bide queue list
       bide queue list --json
     """
+    found = connection.run(lambda client: client.queues())
+    columns = list(dict.fromkeys(name for queue in found for name in queue))
 
-    async def run() -> list[dict[str, Any]]:
-        async with connection.client() as client:
-            return await client.queues()
+    def row(queue: dict[str, Any]) -> list[str]:
+        return [_cell(queue.get(name)) for name in columns]
 
-    found = asyncio.run(run())
-    if as_json:
-        for one in found:
-            print_json(one)
-        return
-    columns = list(dict.fromkeys(name for one in found for name in one))
-    print_table(
-        columns, [[_cell(one.get(name)) for name in columns] for one in found], empty="no queues"
-    )
+    print_records(found, as_json, columns, row, empty="no queues")
 
 
 def _cell(value: Any) -> str:
@@ -71,7 +63,8 @@ def pause(connection: Connection, name: str, as_json: bool) -> None:
     Examples:
       bide queue pause video
     """
-    asyncio.run(_switch(connection, name, paused=True, as_json=as_json))
+    connection.run(lambda client: client.pause_queue(name))
+    _report(name, paused=True, as_json=as_json)
 
 
 @queue.command()
@@ -85,12 +78,11 @@ def resume(connection: Connection, name: str, as_json: bool) -> None:
     Examples:
       bide queue resume video
     """
-    asyncio.run(_switch(connection, name, paused=False, as_json=as_json))
+    connection.run(lambda client: client.resume_queue(name))
+    _report(name, paused=False, as_json=as_json)
 
 
-async def _switch(connection: Connection, name: str, *, paused: bool, as_json: bool) -> None:
-    async with connection.client() as client:
-        await (client.pause_queue(name) if paused else client.resume_queue(name))
+def _report(name: str, *, paused: bool, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "paused": paused})
     else:

@@ -7,9 +7,10 @@ command under its name, such as [serve]. [limits] applies to `bide serve` and `b
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import tomllib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -133,6 +134,15 @@ class Connection:
         from bide.client.client import AsyncClient
 
         return AsyncClient(self.url, self.key)
+
+    def run(self, use: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """Return what `use` returns."""
+
+        async def run() -> T:
+            async with self.client() as client:
+                return await use(client)
+
+        return asyncio.run(run())
 
     def key_for(self, url: str) -> str | None:
         """Return the key if it is meant for the service at this URL: that of the settings, or given with the key; or

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from bide.cli import Failure
-from bide.cli.output import json_option, print_json, print_line, print_table
+from bide.cli.options import read_past
+from bide.cli.output import json_option, print_json, print_line, print_records
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.submit import read_label
-from bide.client.client import AsyncClient
-from bide.core.clock import read_instant
 
-T = TypeVar("T")
 EVENTS = ("status", "terminal", "step", "log", "output", "deleted", "queue")
-_UNITS = {"m": 60, "h": 3600, "d": 86400}
 
 
 @click.group()
@@ -31,14 +25,6 @@ def webhooks() -> None:
       bide webhooks list
       bide webhooks test 01JC3X8M0V5T6Q7R8S9A0B1C2D
     """
-
-
-def _run(connection: Connection, use: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with connection.client() as client:
-            return await use(client)
-
-    return asyncio.run(run())
 
 
 @webhooks.command()
@@ -74,9 +60,8 @@ def create(
       bide webhooks create https://example.org/bide --event status --event step --kind transcode
     """
     labels = dict([label]) if label else {}
-    made = _run(
-        connection,
-        lambda client: client.create_webhook(endpoint, events=events, kinds=kinds, labels=labels),
+    made = connection.run(
+        lambda client: client.create_webhook(endpoint, events=events, kinds=kinds, labels=labels)
     )
     if as_json:
         print_json(made)
@@ -97,23 +82,20 @@ def list_webhooks(connection: Connection, as_json: bool) -> None:
       bide webhooks list
       bide webhooks list --json
     """
-    found = _run(connection, lambda client: client.webhooks())
-    if as_json:
-        for one in found:
-            print_json(one)
-        return
-    rows = [
-        [
-            one["id"],
-            "yes" if one["enabled"] else "no",
-            ", ".join(one["events"]),
-            ", ".join([*one["kinds"], *(f"{n}={v}" for n, v in one["labels"].items())]),
-            one["url"],
-            one["reason"] or "",
-        ]
-        for one in found
+    found = connection.run(lambda client: client.webhooks())
+    columns = ["id", "enabled", "events", "of", "url", "reason"]
+    print_records(found, as_json, columns, _row, empty="no webhooks")
+
+
+def _row(webhook: dict[str, Any]) -> list[str]:
+    return [
+        webhook["id"],
+        "yes" if webhook["enabled"] else "no",
+        ", ".join(webhook["events"]),
+        ", ".join([*webhook["kinds"], *(f"{n}={v}" for n, v in webhook["labels"].items())]),
+        webhook["url"],
+        webhook["reason"] or "",
     ]
-    print_table(["id", "enabled", "events", "of", "url", "reason"], rows, empty="no webhooks")
 
 
 @webhooks.command()
@@ -127,7 +109,7 @@ def test(connection: Connection, webhook_id: str, as_json: bool) -> None:
     Examples:
       bide webhooks test 01JC3X8M0V5T6Q7R8S9A0B1C2D
     """
-    delivery = _run(connection, lambda client: client.test_webhook(webhook_id))
+    delivery = connection.run(lambda client: client.test_webhook(webhook_id))
     attempt: dict[str, Any] = delivery["attempts"][-1]
     answer = attempt["error"] or f"status {attempt['status']}"
     said = f"{delivery['url']} answered in {attempt['seconds']:.3g} s: {answer}"
@@ -139,34 +121,18 @@ def test(connection: Connection, webhook_id: str, as_json: bool) -> None:
         raise Failure(f"{said} {delivery['response'][:200]}".strip())
 
 
-def _instant(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """An RFC 3339 instant, or a duration before now such as 2h."""
-    if value is None:
-        return None
-    number, unit = value[:-1], value[-1:]
-    if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
-        return (datetime.now(UTC) - timedelta(seconds=int(number) * _UNITS[unit])).isoformat()
-    try:
-        read_instant(value)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{value!r} is neither an RFC 3339 instant nor a duration such as 30m, 2h or 1d"
-        ) from None
-    return value
-
-
 @webhooks.command()
 @click.argument("webhook_id", metavar="ID")
 @click.option(
     "--from",
     "begin",
     required=True,
-    callback=_instant,
+    callback=read_past,
     metavar="INSTANT|DURATION",
     help="The beginning: an RFC 3339 instant, or 30m, 2h or 1d for a time before now.",
 )
 @click.option(
-    "--to", "end", callback=_instant, metavar="INSTANT|DURATION", help="The end; by default now."
+    "--to", "end", callback=read_past, metavar="INSTANT|DURATION", help="The end; by default now."
 )
 @click.option(
     "--only",
@@ -187,7 +153,7 @@ def replay(
       bide webhooks replay 01JC3X8M0V5T6Q7R8S9A0B1C2D --from 2h
       bide webhooks replay 01JC3X8M0V5T6Q7R8S9A0B1C2D --from 2026-01-05T09:00:00Z --only all
     """
-    made = _run(connection, lambda client: client.replay_webhook(webhook_id, begin, end, only=only))
+    made = connection.run(lambda client: client.replay_webhook(webhook_id, begin, end, only=only))
     if as_json:
         print_json(made)
     else:
@@ -206,7 +172,7 @@ def delete(connection: Connection, webhook_id: str, as_json: bool) -> None:
     Examples:
       bide webhooks delete 01JC3X8M0V5T6Q7R8S9A0B1C2D
     """
-    _run(connection, lambda client: client.delete_webhook(webhook_id))
+    connection.run(lambda client: client.delete_webhook(webhook_id))
     if as_json:
         print_json({"id": webhook_id, "deleted": True})
     else:
