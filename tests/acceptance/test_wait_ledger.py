@@ -41,7 +41,7 @@ def test_after_a_kill_all_jobs_end_and_no_reported_one_is_reported_again(tmp_pat
         first.kill()
         early += finish(first)[0]  # what had been printed by then
 
-        ended, told = rows(ledger, "ended"), rows(ledger, "told")
+        ended, told = rows(ledger, "ended"), rows(ledger, "acknowledged")
         for file in tmp_path.glob("films.ledger*"):
             assert KEY.encode() not in file.read_bytes()
             assert b"hush-hush" not in file.read_bytes()

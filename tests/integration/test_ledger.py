@@ -204,41 +204,28 @@ def test_a_beginning_that_was_cut_off_begins_again(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_a_ledger_from_before_there_were_parcels_keeps_its_jobs(tmp_path: Path) -> None:
-    path = tmp_path / "wait.ledger"
-    ledger = SqliteLedger(path)
-    await ledger.open()
-    await ledger.add([entry()])
-    await ledger.close()
-    old = sqlite3.connect(path)
-    old.executescript("DROP TABLE parcels; DROP TABLE settings; PRAGMA user_version = 1")
-    old.close()
-    for _ in range(2):
-        again = SqliteLedger(path)
-        await again.open()
-        assert len(await again.rows()) == 1
-        assert await again.outbox.get("https://jobs.example", "what") is None
-        await again.close()
+def test_a_file_of_an_earlier_format_is_upgraded(tmp_path: Path) -> None:
+    steps = ("CREATE TABLE a (b);", "CREATE TABLE c (d);")
+    for known in (1, 2, 2):
+        form = sqlite_file.FileFormat(mark=7, instead="another file", steps=steps[:known])
+        connection = sqlite_file.connect(tmp_path / "file", form)
+        if known == 1:
+            connection.execute("INSERT INTO a VALUES (5)")
+        else:
+            assert connection.execute("SELECT b FROM a").fetchall() == [(5,)]
+            assert connection.execute("SELECT * FROM c").fetchall() == []
+        assert len(connection.execute("SELECT salt FROM secret").fetchall()) == 1
+        connection.close()
 
 
-async def test_a_ledger_from_before_there_were_settings_keeps_its_jobs_and_stores_settings(
-    tmp_path: Path,
-) -> None:
+async def test_the_settings_of_a_place_are_stored_and_replaced(tmp_path: Path) -> None:
     path, place = tmp_path / "wait.ledger", ApiAddress("sync.so", "https://api.sync.so")
-    ledger = SqliteLedger(path)
-    await ledger.open()
-    await ledger.add([entry()])
-    await ledger.close()
-    old = sqlite3.connect(path)
-    old.executescript("DROP TABLE settings; PRAGMA user_version = 2")
-    old.close()
     found: list[dict[ApiAddress, WaitSettings]] = []
     first = WaitSettings(limit="20/1s", out="/films")
     for settings in (first, msgspec.structs.replace(first, timeout=60.0)):
-        again = SqliteLedger(path)
-        await again.open()
-        assert len(await again.rows()) == 1
-        found.append(again.settings)
-        await again.remember({place: settings})
-        await again.close()
+        ledger = SqliteLedger(path)
+        await ledger.open()
+        found.append(ledger.settings)
+        await ledger.remember({place: settings})
+        await ledger.close()
     assert found == [{}, {place: first}]

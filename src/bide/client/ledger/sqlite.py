@@ -36,34 +36,25 @@ FORMAT = sqlite_file.FileFormat(
     mark=0x62696465,  # "bide"
     instead="another file for the ledger",
     steps=(
-        # `created_at` and `deadline` are no longer used; `told` is `LedgerRow.acknowledged`.
         """
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY,
   api TEXT NOT NULL, base TEXT NOT NULL, job_id TEXT NOT NULL,
-  ref BLOB, kind TEXT NOT NULL, size TEXT NOT NULL,
-  submitted_at REAL, since REAL, created_at REAL, deadline REAL,
+  ref BLOB, kind TEXT NOT NULL, size TEXT NOT NULL, submitted_at REAL, since REAL,
   asked_at REAL, status TEXT, progress BLOB, etag TEXT, requests INTEGER NOT NULL,
   ended INTEGER NOT NULL, finished_at REAL, result BLOB, result_url TEXT, files BLOB, error BLOB,
-  told INTEGER NOT NULL,
+  acknowledged INTEGER NOT NULL,
   UNIQUE (api, base, job_id)
 );
-CREATE INDEX waiting ON jobs (number) WHERE NOT ended;
 CREATE TABLE durations (
   api TEXT NOT NULL, kind TEXT NOT NULL, size TEXT NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (api, kind, size)
 ) WITHOUT ROWID;
 CREATE TABLE budgets (fingerprint TEXT PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
-""",
-        # The first version had no files. A pending submission is a row of `parcels`, the released name.
-        """
-CREATE TABLE parcels (
-  base TEXT NOT NULL, what TEXT NOT NULL, key TEXT, since REAL NOT NULL, items BLOB NOT NULL, job_id TEXT,
+CREATE TABLE outbox (
+  base TEXT NOT NULL, what TEXT NOT NULL, key TEXT, since REAL NOT NULL, files BLOB NOT NULL, job_id TEXT,
   PRIMARY KEY (base, what)
 ) WITHOUT ROWID;
-""",
-        # The second version had no settings.
-        """
 CREATE TABLE settings (
   api TEXT NOT NULL, base TEXT NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (api, base)
@@ -73,10 +64,9 @@ CREATE TABLE settings (
 )
 
 _FIELDS = LedgerRow.__struct_fields__
-_COLUMNS = tuple("told" if field == "acknowledged" else field for field in _FIELDS)
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM jobs"
+_SELECT = f"SELECT {', '.join(_FIELDS)} FROM jobs"
 _THIS = "api = ? AND base = ? AND job_id = ?"
-_INSERT = f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_INSERT = f"INSERT INTO jobs ({', '.join(_FIELDS)}) VALUES ({', '.join('?' * len(_FIELDS))})"
 _NOTED = ("asked_at", "status", "progress", "etag", "requests")
 _NOTE = f"UPDATE jobs SET {', '.join(f'{c} = ?' for c in _NOTED)} WHERE {_THIS} AND NOT ended"
 _OUTCOME = (*_NOTED, "ended", "finished_at", "result", "result_url", "files", "error")
@@ -170,7 +160,7 @@ class SqliteLedger:
     def acknowledge(self, keys: Iterable[Key]) -> Awaitable[None]:
         these = list(keys)
         return self._do(
-            lambda c: _nothing(c.executemany(f"UPDATE jobs SET told = 1 WHERE {_THIS}", these))
+            lambda c: _nothing(c.executemany(f"UPDATE jobs SET acknowledged = 1 WHERE {_THIS}", these))
         )
 
     async def rows(self, place: ApiAddress | None = None) -> list[LedgerRow]:
@@ -183,8 +173,8 @@ class SqliteLedger:
     async def counts(self) -> dict[ApiAddress, Counts]:
         groups = await self._do(
             lambda c: c.execute(
-                "SELECT api, base, told, status, count(*) FROM jobs "
-                "GROUP BY api, base, told, status ORDER BY min(number)"
+                "SELECT api, base, acknowledged, status, count(*) FROM jobs "
+                "GROUP BY api, base, acknowledged, status ORDER BY min(number)"
             ).fetchall()
         )
         found: dict[ApiAddress, Counts] = {}
@@ -263,7 +253,7 @@ class SqliteOutbox:
     async def get(self, base: str, what: str) -> PendingSubmission | None:
         row = await self._do(
             lambda c: c.execute(
-                "SELECT key, since, items, job_id FROM parcels WHERE base = ? AND what = ?",
+                "SELECT key, since, files, job_id FROM outbox WHERE base = ? AND what = ?",
                 (without_credentials(base), what),
             ).fetchone()
         )
@@ -278,19 +268,19 @@ class SqliteOutbox:
         files = _encode(pending.files)
         row = (pending.base, pending.what, pending.key, pending.since, files, pending.job_id)
         await self._do(
-            lambda c: _nothing(c.execute("REPLACE INTO parcels VALUES (?, ?, ?, ?, ?, ?)", row))
+            lambda c: _nothing(c.execute("REPLACE INTO outbox VALUES (?, ?, ?, ?, ?, ?)", row))
         )
 
     async def drop(self, pending: PendingSubmission) -> None:
         this = pending.base, pending.what
         await self._do(
-            lambda c: _nothing(c.execute("DELETE FROM parcels WHERE base = ? AND what = ?", this))
+            lambda c: _nothing(c.execute("DELETE FROM outbox WHERE base = ? AND what = ?", this))
         )
 
     async def forget(self, base: str, job_id: str) -> None:
         this = without_credentials(base), job_id
         await self._do(
-            lambda c: _nothing(c.execute("DELETE FROM parcels WHERE base = ? AND job_id = ?", this))
+            lambda c: _nothing(c.execute("DELETE FROM outbox WHERE base = ? AND job_id = ?", this))
         )
 
 

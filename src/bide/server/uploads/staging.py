@@ -212,7 +212,6 @@ class Sink:
         self._batch: list[Bytes] = []
         self._batched = 0
         self._writing: asyncio.Future[None] | None = None
-        self._unsynced = 0
         self.begin = offset
         self.position = offset  # of the next byte
         self.written = offset  # end of the bytes that were written to the file

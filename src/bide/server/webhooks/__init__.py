@@ -13,7 +13,6 @@ from typing import Literal
 
 import msgspec
 
-EVENT_NAMES = ("status", "terminal", "step", "log", "output", "deleted", "queue")
 DEFAULT_EVENTS = ("terminal",)
 OVERLAP = 86400.0  # seconds for which a rotated secret still signs
 LEASE_NAME = "webhooks"  # of the record in `leases`
