@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,9 +17,11 @@ import click
 
 from bide.cli import Failure
 from bide.cli.output import print_line
+from bide.cli.user_files import user_file, write_user_file
 from bide.client import DEFAULT_URL
 from bide.core.errors import SetupError
 
+KEYS = "keys.json"
 url_option = click.option(
     "--url", envvar="BIDE_URL", default=DEFAULT_URL, show_default=True, help="The URL of the service."
 )
@@ -52,8 +52,8 @@ def login(url: str, key_file: Path | None) -> None:
     if not key or not key.isascii() or any(letter.isspace() for letter in key):
         raise click.UsageError("The API key must be one word in ASCII.")
     _check(address, key)
-    _write({**_read(), address: key})
-    print_line(f"stored the key for {address} in {keys_path()}", err=True)
+    write_user_file(user_file(KEYS), {**_read(), address: key})
+    print_line(f"stored the key for {address} in {user_file(KEYS)}", err=True)
 
 
 @click.command()
@@ -67,23 +67,17 @@ def logout(url: str) -> None:
     """
     address, known = _address(url), _read()
     if address not in known:
-        raise Failure(f"{keys_path()} has no key for {address}")
+        raise Failure(f"{user_file(KEYS)} has no key for {address}")
     del known[address]
-    _write(known)
+    write_user_file(user_file(KEYS), known)
     print_line(f"removed the key for {address}", err=True)
 
 
 def stored_key(url: str) -> str | None:
     """The key that `bide login` has stored for this URL; None if there is none, or if the URL has its own credential."""
-    if "@" in urlsplit(url).netloc or not keys_path().exists():
+    if "@" in urlsplit(url).netloc or not user_file(KEYS).exists():
         return None
     return _read().get(_address(url))
-
-
-def keys_path() -> Path:
-    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    base = given if given.is_absolute() else Path.home() / ".config"
-    return base / "bide" / "keys.json"
 
 
 def _address(url: str) -> str:
@@ -119,7 +113,7 @@ def _check(address: str, key: str) -> None:
 
 
 def _read() -> dict[str, str]:
-    path = keys_path()
+    path = user_file(KEYS)
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -134,17 +128,3 @@ def _read() -> dict[str, str]:
     except ValueError:
         raise SetupError(f"{path} is not JSON. Remove it and run `bide login` again.") from None
     return {str(name): str(key) for name, key in found.items()} if isinstance(found, dict) else {}
-
-
-def _write(keys: dict[str, str]) -> None:
-    path = keys_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix="keys-")  # created with mode 0600
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(keys, file, indent=0, sort_keys=True)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from bide.cli.user_files import user_file, write_user_file
 from bide.client.apis.permissions import Permissions
 from bide.client.terminal_text import harmless
+
+TRUSTED = "trusted.json"
 
 
 def _given(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
@@ -43,7 +45,7 @@ def confirm(found: Permissions, trusted: bool) -> None:
     """Return if the description may be used; raise click.UsageError otherwise."""
     if not found:
         return
-    path = _path()
+    path = user_file(TRUSTED)
     known = _known(path)
     if _all_known(found, known):
         return
@@ -58,23 +60,23 @@ def confirm(found: Permissions, trusted: bool) -> None:
         if not click.confirm(question, err=True):
             raise click.UsageError(f"You did not confirm {found.file}, so bide sent nothing.")
     try:
-        _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
+        write_user_file(path, [*known, *([found.digest, host] for host in found.hosts)])
     except OSError as error:
         click.echo(f"bide: cannot store the confirmation in {path}: {error.strerror}", err=True)
 
 
 def remember(found: Permissions) -> None:
     """Store what the user gave on the command line, so that a later command does not ask."""
-    path = _path()
+    path = user_file(TRUSTED)
     known = _known(path)
     if found and not _all_known(found, known):
         with suppress(OSError):
-            _remember(path, [*known, *([found.digest, host] for host in found.hosts)])
+            write_user_file(path, [*known, *([found.digest, host] for host in found.hosts)])
 
 
 def is_remembered(found: Permissions) -> bool:
     """Return whether the user has confirmed this, or given it on the command line."""
-    return _all_known(found, _known(_path()))
+    return _all_known(found, _known(user_file(TRUSTED)))
 
 
 def _all_known(found: Permissions, known: list[Any]) -> bool:
@@ -100,12 +102,6 @@ def _terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _path() -> Path:
-    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    base = given if given.is_absolute() else Path.home() / ".config"
-    return base / "bide" / "trusted.json"
-
-
 def _known(path: Path) -> list[Any]:
     """Return pairs of a digest and a host. A file that belongs to another user, or that others can write, is ignored."""
     try:
@@ -117,16 +113,3 @@ def _known(path: Path) -> list[Any]:
     except (OSError, ValueError):
         return []
     return found if isinstance(found, list) else []
-
-
-def _remember(path: Path, pairs: list[Any]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix="trusted-")  # created with mode 0600
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(pairs, file, indent=0)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
