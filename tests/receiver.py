@@ -47,9 +47,8 @@ class Receiver:
     messages: list[Message] = field(default_factory=list)
     answer: Answer | None = None
     hangs: asyncio.Event | None = None
-    real_time: bool = (
-        False  # whether the sender uses the real time, so that the library verifies all of a message
-    )
+    # Whether the sender uses the real time, so that the library verifies all of a message.
+    real_time: bool = False
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()

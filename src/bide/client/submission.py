@@ -30,9 +30,8 @@ class JobOptions(TypedDict, total=False):
     deadline: Instant | None  # the latest end
     labels: Mapping[str, str] | None
     dedupe: Dedupe | None  # the same files and input return the first job
-    webhook: (
-        str | Mapping[str, Any] | None
-    )  # a URL that receives the job's events, or `url`, `events` and `secret`
+    # A URL that receives the job's events, or `url`, `events` and `secret`.
+    webhook: str | Mapping[str, Any] | None
 
 
 class SubmitOptions(JobOptions, total=False):

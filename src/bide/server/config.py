@@ -137,9 +137,8 @@ class OidcConfig:
 class AuthConfig:
     """Who may use the service."""
 
-    mode: str = (
-        "none"  # "none": everyone who reaches it, as the tenant "-"; or "keys": callers with an API key
-    )
+    # "none": everyone who reaches it, as the tenant "-"; or "keys": callers with an API key.
+    mode: str = "none"
 
     # Seconds for which the audit log keeps the mutating calls of a service with authentication; 0: there is no audit log.
     audit: float = 90 * 86400.0
@@ -295,9 +294,8 @@ class QueueAdmission:
 
     wait: float | None = None  # seconds: the longest predicted wait
     backlog: int | None = None  # the largest number of waiting jobs
-    deadlines: bool = (
-        False  # refuse a job that cannot end before its deadline, as far as that can be predicted
-    )
+    # Refuse a job that cannot end before its deadline, as far as that can be predicted.
+    deadlines: bool = False
 
 
 @dataclass(frozen=True)
@@ -306,9 +304,8 @@ class AdmissionConfig:
 
     default: QueueAdmission = QueueAdmission()  # of a queue that `queues` does not name
     queues: Mapping[str, QueueAdmission] = field(default_factory=dict)
-    lag: float | None = (
-        None  # seconds of delay after which lists and statistics are refused; None: never
-    )
+    # Seconds of delay after which lists and statistics are refused; None: never.
+    lag: float | None = None
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> AdmissionConfig:

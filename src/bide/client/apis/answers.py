@@ -48,9 +48,8 @@ class Call(msgspec.Struct, frozen=True):
     authorized: bool = True  # False: the credential must not go to this host
     known: dict[str, str] = {}  # of a submission: values for the Ref of its job
     hold: float = 0.0  # seconds that the service is asked to hold the request
-    submission: bool = (
-        False  # of a bide service, whose limits of submissions are not those of other requests
-    )
+    # Of a bide service, whose limits of submissions are not those of other requests.
+    submission: bool = False
 
 
 class Answer:

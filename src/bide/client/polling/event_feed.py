@@ -111,9 +111,8 @@ class EventFeed:
             try:
                 await self._follow()
             except ServiceError as error:
-                self.unusable = (
-                    error.status < 500 and error.status != 429
-                )  # an older service has no events
+                # An older service has no events.
+                self.unusable = error.status < 500 and error.status != 429
             except (BideError, BadPoll, TimeoutError, OSError) as error:
                 log.debug("the event stream of %s was interrupted: %s", self._url, error)
             finally:

@@ -67,10 +67,8 @@ MAX_EVENTS = 1000  # of one page
 MAX_EXAMINED = 10_000  # events that are read for one page; a filter may select few of them
 MAX_IDS = 100
 MAX_WAITING_BYTES = 16 * 1024 * 1024  # of events that wait for a slow listener
-RETRY = (
-    1000,
-    5000,
-)  # milliseconds; random, so that the listeners of a service that restarts do not return all at once
+# Milliseconds; random, so that the listeners of a service that restarts do not return all at once.
+RETRY = (1000, 5000)
 _VARY = (b"vary", b"Accept, Prefer, Authorization")
 _NO_STORE: Headers = [(b"cache-control", b"no-store"), _VARY]
 _SSE: Headers = [

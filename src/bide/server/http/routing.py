@@ -67,9 +67,8 @@ class HttpOperation:
     other_parameters: bool = False  # it ignores unknown query parameters, instead of refusing them
     audited: bool = False  # the audit log has it, although it is a GET
     example: str = ""  # arguments of `curl`, with $BASE for the URL of the service
-    narrows: bool = (
-        False  # it shows a caller who sees some jobs only these, although its path names none
-    )
+    # It shows a caller who sees some jobs only these, although its path names none.
+    narrows: bool = False
 
     @property
     def is_for_some_jobs(self) -> bool:

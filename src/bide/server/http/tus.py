@@ -117,9 +117,8 @@ async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
     name = clean_name(given.get("filename") or given.get("name"))
     job = _job(request, given)
     if job is not None and job.submission.webhook is not None and job.submission.webhook.secret:
-        metadata = without(
-            metadata, "webhook"
-        )  # HEAD returns the metadata, and no response has a secret
+        # HEAD returns the metadata, and no response has a secret.
+        metadata = without(metadata, "webhook")
     fields: dict[str, Any] = {
         "content_type": clean_type(
             given.get("filetype") or given.get("type") or given.get("contentType")

@@ -299,9 +299,8 @@ class LogPage(msgspec.Struct, frozen=True):
 
 
 BulkAction = Literal["cancel", "retry", "delete", "priority"]
-BULK_STEP = (
-    "bide.bulk"  # the step whose result is the `BulkState` of a bulk action; it is not in `Job.steps`
-)
+# The step whose result is the `BulkState` of a bulk action; it is not in `Job.steps`.
+BULK_STEP = "bide.bulk"
 MOST_REFUSALS = 20
 
 

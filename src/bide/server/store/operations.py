@@ -56,12 +56,8 @@ from bide.server.store.tenant_use import admit
 from bide.server.store.transaction import Due, Key, Transaction
 from bide.server.upload_record import UploadStatus
 
-STEP_CHANGES = (
-    StepStarted,
-    StepKept,
-)  # a tuple, because `A | B` would be evaluated again for each change
-
-
+# A tuple, because `A | B` would be evaluated again for each change.
+STEP_CHANGES = (StepStarted, StepKept)
 KeyChange = tuple[Key, bytes, str | None]  # a key, its fingerprint, and the job that has it now
 
 

@@ -18,9 +18,8 @@ log = logging.getLogger("bide")
 
 BACKLOG = 2048
 OTHER_FILES = 400  # file descriptors besides connections: children, store, downloads
-SWEEP_EVERY = (
-    1.0  # seconds between two checks of the deadlines of connections; also the resolution of `Date`
-)
+# Seconds between two checks of the deadlines of connections; also the resolution of `Date`.
+SWEEP_EVERY = 1.0
 SHUTDOWN_TIMEOUT = 3.0  # seconds that a stop waits for responses before it aborts connections
 
 

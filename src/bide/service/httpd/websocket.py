@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 16  # complete messages that wait for the application
 SLICE = 4096  # bytes that are parsed at once: a read can have thousands of tiny messages
-MAX_REPLIES = (
-    256 * 1024
-)  # unsent bytes above which nothing is read: a client may send pings and never read the pongs
+# Unsent bytes above which nothing is read: a client may send pings and never read the pongs.
+MAX_REPLIES = 256 * 1024
 MAX_REASON = 123  # bytes of the reason of a close
 
 # `websockets` reports each opened and closed connection at the level INFO.
