@@ -87,6 +87,32 @@ class Slot(Protocol):
     def timed_out(self) -> bool: ...
 
 
+class SubmissionBudget:
+    """The limit of submissions to a bide service."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._budget = Budget(rng=random.Random(), searches=False)
+        self._queue = asyncio.Lock()
+        self._answer = asyncio.Event()  # an answer to a submission has arrived
+
+    async def wait(self) -> None:
+        """Wait until the limit permits a submission, in the order of the calls."""
+        async with self._queue:
+            while (at := self._budget.take(now := self._timing.now())) > now:
+                self._answer.clear()
+                timer = self._timing.later(at, self._answer.set)
+                try:
+                    await self._answer.wait()
+                finally:
+                    timer.cancel()
+
+    def record(self, status: int, headers: Mapping[str, str]) -> None:
+        """Learn from an answer; status 0 means that there was none."""
+        self._budget.record_response(self._timing.now(), status, headers, self._timing.wall())
+        self._answer.set()
+
+
 class Sender:
     """`wake_poller` wakes an idle worker of the poller and returns whether there was one."""
 
@@ -99,10 +125,9 @@ class Sender:
         timing: Timing,
         breaker: Breaker,
         wake_poller: Callable[[], bool],
-        submissions: Budget | None = None,
     ) -> None:
         self.api = api
-        self._submissions = submissions or Budget(rng=random.Random(), searches=False)
+        self._submissions = SubmissionBudget(timing) if api.is_bide else None
         self.waiting = 0  # requests, other than polls, that wait for the budget
         self.poll_next = False  # requests and polls alternate when both wait
         self._transport = transport
@@ -112,8 +137,6 @@ class Sender:
         self._breaker = breaker
         self._wake_poller = wake_poller
         self._queue = asyncio.Lock()
-        self._submission_queue = asyncio.Lock()
-        self._submission_answer = asyncio.Event()
         self._answer = asyncio.Event()  # an answer has arrived
 
     # --- requests that a caller waits for
@@ -137,8 +160,10 @@ class Sender:
         renewed = False
         while True:
             counted = not stream or call.authorized
+            if counted and call.submission and self._submissions is not None:
+                await self._submissions.wait()
             if counted:
-                await self._wait_for(call)
+                await self.wait_for_budget()
             try:
                 if self._signer.stale:
                     await self._signer.ready()
@@ -146,7 +171,7 @@ class Sender:
                 answer = await self.exchange(call, None, exchange, stream)
             except (BadPoll, ServiceUnreachable, UnusableService) as error:
                 if counted:
-                    self._record(call, 0, {})
+                    self.record_no_answer(call)
                 if isinstance(error, BadPoll):
                     raise refusal(error, self.api) from None
                 raise
@@ -231,13 +256,15 @@ class Sender:
                 reads = not plain and following is None and not isinstance(answer, Download)
                 throttled = reads and reader.throttled(answer)
                 now = self._timing.now()
-                if status >= 500:
-                    self._breaker.failed(now)
-                else:
-                    self._breaker.succeeded(now)
+                record = self._breaker.failed if status >= 500 else self._breaker.succeeded
+                record(now)
                 self._transport.refused += throttled
-                counted = 429 if throttled else status
-                self._record(call, counted, answer.headers)
+                status, limits = 429 if throttled else status, answer.headers
+                if call.submission and self._submissions is not None:
+                    self._submissions.record(status, limits)
+                    # A refused submission says nothing about other requests.
+                    status, limits = (200 if status in (429, 503) else status), {}
+                self._budget.record_response(now, status, limits, self._timing.wall())
                 self._answer.set()
             if following is None:
                 answer.hide = signer.hide
@@ -272,31 +299,6 @@ class Sender:
 
     # --- the budget
 
-    async def _wait_for(self, call: Call) -> None:
-        """Wait until the limits permit this request, in the order of the calls."""
-        if not call.submission:
-            await self.wait_for_budget()
-            return
-        async with self._submission_queue:
-            while (at := self._submissions.take(now := self._timing.now())) > now:
-                self._submission_answer.clear()
-                timer = self._timing.later(at, self._submission_answer.set)
-                try:
-                    await self._submission_answer.wait()
-                finally:
-                    timer.cancel()
-        await self.wait_for_budget()
-
-    def _record(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
-        """Learn from an answer; status 0 means that there was none."""
-        now, wall = self._timing.now(), self._timing.wall()
-        if call.submission:
-            self._submissions.record_response(now, status, headers, wall)
-            self._submission_answer.set()
-            # A refused submission says nothing about other requests.
-            status, headers = (200 if status in (429, 503) else status), {}
-        self._budget.record_response(now, status, headers, wall)
-
     async def wait_for_budget(self) -> None:
         """Wait for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
         self.waiting += 1
@@ -321,8 +323,10 @@ class Sender:
             self.poll_next = True
             self._wake_poller()
 
-    def record_no_answer(self) -> None:
+    def record_no_answer(self, call: Call | None = None) -> None:
         """Record in the budget that a granted request got no answer. The breaker does not count it."""
+        if call is not None and call.submission and self._submissions is not None:
+            self._submissions.record(0, {})
         self._budget.record_response(self._timing.now(), 0, {}, self._timing.wall())
 
     def record_failed_poll(self) -> None:
