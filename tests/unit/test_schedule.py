@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, by_position, by_progress
+from bide.client.polling.kinds import SIZES, KindStats, ProgressReport, by_position
 from bide.client.polling.planned_job import FOREVER, PlannedJob
 from bide.client.polling.schedule import PollSchedule, PollSettings
 from bide.client.polling.time_queue import TimeQueue
@@ -379,6 +379,11 @@ def test_reports_that_prove_right_are_followed_and_those_that_do_not_are_not() -
     none_late, none_asks = 15.0, 16  # about what the durations alone allow at this price
     assert right[0] < 2 and right[1] <= 5
     assert wrong[0] + wrong[1] < 2.5 * (none_late + none_asks)
+
+
+def by_progress(age: float, percent: float | None) -> ProgressReport | None:
+    """The report of the first percentage of a job."""
+    return PlannedJob("a", KindStats(), 0.0).progressed(age, percent)
 
 
 def test_progress_and_position_as_reports() -> None:

@@ -139,15 +139,6 @@ def _assumed(source: str) -> Sequence[tuple[float, float]]:
     return [((high / low) ** (part / 4), 2.0) for part in (-2, -1, 0, 1, 2)]
 
 
-def by_progress(age: float, percent: float | None) -> ProgressReport | None:
-    """How much is left by a percentage. Each halving of the rest is learned separately because the errors differ."""
-    if percent is None or not 1.0 <= percent <= 100.0 or age <= 0:
-        return None
-    rest = (100.0 - percent) / 100.0
-    stage = "early" if percent < 25.0 else str(min(6, int(-math.log2(max(rest, 1e-3)))))
-    return ProgressReport(f"progress {stage}", max(SMALLEST_LEFT, age * rest / (1.0 - rest)))
-
-
 def by_position(position: float) -> ProgressReport:
     """Return the report of a position in a queue. The client learns how many seconds one position takes."""
     return ProgressReport("position", max(1.0, position))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
-from bide.client.polling.kinds import ENOUGH, SMALLEST_LEFT, KindStats, ProgressReport, by_progress
+from bide.client.polling.kinds import ENOUGH, SMALLEST_LEFT, KindStats, ProgressReport
 from bide.client.polling_options import LONGEST_INTERVAL
 from bide.core.pacing.intervals import index
 from bide.core.pacing.plan import Plans
@@ -87,12 +87,18 @@ class PlannedJob:
         """How much is left by this percentage and the earlier ones.
 
         A line from the start through all of them, with less weight for older ones, is more accurate than the last alone.
+        Each halving of the rest is a source of its own, because the errors differ.
         """
         if percent is None or not 1.0 <= percent <= 100.0 or age < SMALLEST_LEFT:
             return None
         along, square = self.progress or (0.0, 0.0)
         self.progress = along, square = along * FADING + age * percent, square * FADING + age * age
-        return by_progress(age, min(100.0, age * along / square))
+        percent = min(100.0, age * along / square)
+        if percent < 1.0:
+            return None
+        rest = (100.0 - percent) / 100.0
+        stage = "early" if percent < 25.0 else str(min(6, int(-math.log2(max(rest, 1e-3)))))
+        return ProgressReport(f"progress {stage}", max(SMALLEST_LEFT, age * rest / (1.0 - rest)))
 
     def weight(self, now: float) -> float:
         """The relative cost of a second of its delay: it grows as the deadline approaches."""
