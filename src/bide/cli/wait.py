@@ -37,7 +37,7 @@ from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.metrics import metrics_file
 from bide.client.options import ClientOptions, Timeout
 from bide.client.polling_options import POLLING_OPTIONS
-from bide.core.errors import SetupError, WaitTimeout
+from bide.core.errors import WaitTimeout
 from bide.core.pacing.advice import Advice
 
 FIRST_ADVICE, NEXT_ADVICE = 5.0, 60.0  # seconds after the start, and between two checks
@@ -305,6 +305,12 @@ class WaitRun:
             _advise({clients.all[place] for place in places.values()}, self.terminal)
         )
         acknowledging: set[asyncio.Task[None]] = set()
+
+        def acknowledged(task: asyncio.Task[None]) -> None:
+            acknowledging.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.terminal.note(f"{task.get_name()} will be reported again: {error}")
+
         ended = as_completed(
             places,
             timeout=_longest([settings[place] for place in set(places.values())]),
@@ -322,19 +328,13 @@ class WaitRun:
                     self.unfinished.pop(self._texts.get((place, handle.id), ""), None)
                 if done and acknowledge:
                     # Not awaited, so that one commit acknowledges many jobs.
-                    task = asyncio.create_task(self._acknowledge(clients.all[place], handle))
+                    task = asyncio.create_task(clients.all[place].acknowledge(handle), name=handle.id)
                     acknowledging.add(task)
-                    task.add_done_callback(acknowledging.discard)
+                    task.add_done_callback(acknowledged)
         finally:
             await ended.aclose()  # the bars disappear before the last lines
             advising.cancel()
             await asyncio.gather(advising, *acknowledging, return_exceptions=True)
-
-    async def _acknowledge(self, client: AsyncClient, handle: JobHandle) -> None:
-        try:
-            await client.acknowledge(handle)
-        except SetupError as error:
-            self.terminal.note(f"{handle.id} will be reported again: {error}")
 
 
 def _flags(settings: WaitSettings, given: WaitSettings) -> list[str]:
@@ -365,7 +365,7 @@ async def _advise(clients: Iterable[AsyncClient], terminal: Terminal) -> None:
     await asyncio.sleep(FIRST_ADVICE)
     while True:
         for client in clients:
-            advice, guess = client.advice(), (await client.account()).guesses
+            advice, guess = client.advice(), client.account.guesses
             if advice is not None and not advice.enough and _news(advice, guess, said.get(client)):
                 said[client] = (advice, guess)
                 note = ". This is an estimate: no job has ended yet" if guess else ""
