@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +85,9 @@ def _done(client: Client, jobs: list[BlockingJob]) -> list[BlockingJob]:
 class CountingLedger(SqliteLedger):
     added = 0
 
-    def add(self, rows: Sequence[LedgerRow]) -> Awaitable[list[LedgerRow]]:
+    async def add(self, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         self.added += len(rows)
-        return super().add(rows)
+        return await super().add(rows)
 
 
 async def test_a_wait_writes_only_jobs_that_the_ledger_does_not_have(
@@ -206,13 +206,13 @@ async def test_a_job_that_another_process_knew_is_not_taken_for_a_new_one(tmp_pa
             transport = Transport()
             # Without long polls, which would take too long at this speed.
             api = load(EXAMPLE, vendor.url)
-            account = Account(
-                api, transport, api.credential("k"), ClientOptions(limit=Limit(600, 60)), timing=timing
-            )
-            account.ledger = ledger
+            options = ClientOptions(limit=Limit(600, 60), ledger=ledger)
+            account = Account(api, transport, api.credential("k"), options, timing=timing)
+            assert account.session is not None
+            await account.open()
             heard = Heard(len(names))
             jobs = [account.job(name) for name in ("job-5", *names)]
-            await account.add_to_ledger(jobs)
+            await account.session.add(jobs)
             for job in dict.fromkeys((*names, "job-5")):
                 account.watch([next(one for one in jobs if one.ref.id == job)], heard)
             async with asyncio.timeout(30):

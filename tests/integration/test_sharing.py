@@ -66,7 +66,7 @@ async def test_who_has_another_credential_or_api_shares_nothing(redis_server: Re
         ("one", "http://127.0.0.1:2"),
     ):
         async with AsyncClient(at, key * 10, api="sync.so", limit="60/1m", budget=url) as client:
-            account = await client.account()
+            account = client.account
             await account.open()
             poller = account._poller
             assert poller is not None

@@ -382,7 +382,7 @@ async def test_the_ledger_the_reprs_and_the_errors_show_no_key(
         job = await client.submit("lipsync", {})
         with pytest.raises(JobFailed) as caught:
             await job.result(timeout=8)
-        account = await client.account()
+        account = client.account
         parts = (client, job, account, account._signer, account._credential, job._state)
         text = shown(caught.value) + "".join(map(repr, parts))
     async with AsyncClient(url) as basic:

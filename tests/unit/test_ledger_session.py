@@ -15,6 +15,7 @@ from bide.client.http.transport import Transport
 from bide.client.job_state import JobState
 from bide.client.ledger.session import LedgerSession
 from bide.client.ledger.sqlite import SqliteLedger
+from bide.client.options import ClientOptions
 from bide.client.polling.kinds import KindStats
 from bide.client.polling.knowledge import AccountKnowledge
 from bide.client.polling.schedule import PollSchedule
@@ -119,7 +120,7 @@ async def test_a_resumed_wait_goes_on_at_the_age_that_the_job_has(ledger: Sqlite
         await early.add([old])
         early.noted(old)
         resumed = job(submitted_at=None)
-        await account.add_to_ledger([resumed])
+        await account.session.add([resumed])
         account.watch([resumed], Ear())
         planned = resumed.planned
         assert planned is not None
@@ -136,8 +137,7 @@ class _account:
 
     def __init__(self, ledger: SqliteLedger) -> None:
         self._transport = Transport()
-        self._account = Account(API, self._transport, None)
-        self._account.ledger = ledger
+        self._account = Account(API, self._transport, None, ClientOptions(ledger=ledger))
 
     async def __aenter__(self) -> Account:
         await self._account.open()

@@ -277,7 +277,7 @@ async def _try(found: Api, against: str, wanted: CheckOptions) -> list[Finding]:
     except SetupError as error:
         raise click.UsageError(str(error)) from None
     async with AsyncClient(None, wanted.credential, api=there, headers=wanted.headers) as client:
-        check = DescriptionCheck(await client.account())
+        check = DescriptionCheck(client.account)
         try:
             return [finding async for finding in check.run(job, wanted.new_job, wanted.cancel)]
         except SetupError as error:

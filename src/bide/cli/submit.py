@@ -247,7 +247,7 @@ class SubmitRun:
         async with self.target.client() as client:
             job = await self._submit(client)
             if not self.target.own:
-                self._print_sent(await client.account(), job)
+                self._print_sent(client.account, job)
             elif self.as_json:
                 print_json(self._latest(job))
             else:

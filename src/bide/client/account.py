@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -41,9 +40,8 @@ from bide.client.http.sender import Content, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import LARGEST, Download, Transport
 from bide.client.job_state import JobListener, JobState
-from bide.client.ledger import Knowledge, Ledger
+from bide.client.ledger import Knowledge
 from bide.client.ledger.session import LedgerSession
-from bide.client.ledger.sqlite import SqliteLedger
 from bide.client.metrics import ApiUse, add_account, remove_account
 from bide.client.options import LONGEST_WAIT, ClientOptions, check_polling
 from bide.client.polling.kinds import TIMEOUTS
@@ -93,10 +91,11 @@ class Account:
             raise ValueError("`processes` must be 1 or more")
         self._transport = transport
         self._credential = credential
-        self.ledger: Ledger | None = None  # open
-        self._opened: SqliteLedger | None = None  # a ledger that this account closes
-        self.knowledge: Knowledge | None = None  # open, and set before the first use; None: the ledger
         self._timing = timing or Timing()
+        self.session: LedgerSession | None = None
+        if (ledger := self.options.get("ledger")) is not None:
+            self.session = LedgerSession(ledger, api, self._timing.wall)
+        self.knowledge: Knowledge | None = None  # open, and set before the first use; None: the ledger
         self._rng = rng or random.Random()
         self._signer = Signer(
             api, credential, transport, self._timing.wall, self.options.get("headers") or {}
@@ -110,7 +109,6 @@ class Account:
         self._poller: Poller | None = None
         self._learning: asyncio.Task[None] | None = None
         self.learned: AccountKnowledge | None = None
-        self.session: LedgerSession | None = None
         self._account_budget: AccountBudget | None = None
 
     async def open(self) -> Poller:
@@ -118,12 +116,15 @@ class Account:
         async with self._opening:
             if self._poller is not None:
                 return self._poller
-            await self.open_ledger()
+            knowledge = self.knowledge
+            if self.session is not None:
+                await self.session.open()
+                knowledge = knowledge or self.session.ledger
             shared = None
             if (url := self.options.get("budget")) is not None:
                 given = self.api, self._credential, self.options.get("headers") or {}
                 shared = self._account_budget = await share(url, *given, self.limit, self._timing)
-            if (knowledge := self.knowledge or self.ledger) is None:
+            if knowledge is None:
                 budget = Budget(self.limit, rng=self._rng)
             else:
                 salt, credential = knowledge.salt, self._credential
@@ -138,8 +139,6 @@ class Account:
                 )
                 budget = self.learned.budget(self._rng, self._timing.now())
                 self._learning = asyncio.create_task(self._learn_periodically(self.learned))
-            if self.ledger is not None:
-                self.session = LedgerSession(self.ledger, self.api, self._timing.wall)
             options: dict[str, Any] = {
                 "settings": self._settings,
                 "timing": self._timing,
@@ -183,17 +182,6 @@ class Account:
         """Wait before a connection is opened again: `seconds`, or about two."""
         await self._timing.sleep(self._rng.uniform(1.0, 3.0) if seconds is None else seconds)
 
-    async def open_ledger(self) -> None:
-        """Open the ledger of the options. `open` does this, too."""
-        ledger = self.options.get("ledger")
-        if ledger is None or self.ledger is not None:
-            return
-        if isinstance(ledger, str | os.PathLike):
-            self._opened = SqliteLedger(Path(ledger))
-            await self._opened.open()
-            ledger = self._opened
-        self.ledger = ledger
-
     async def close(self) -> None:
         try:
             if self._poller is not None:
@@ -206,8 +194,8 @@ class Account:
             if self._poller is not None and self.learned is not None:
                 await self.learned.save(self._poller.schedule, self._timing.now())
         finally:
-            if self._opened is not None:
-                await self._opened.close()
+            if self.session is not None:
+                await self.session.close()
 
     async def _learn_periodically(self, learned: AccountKnowledge) -> None:
         while True:
@@ -217,7 +205,7 @@ class Account:
 
     @property
     def ledger_session(self) -> LedgerSession:
-        """The session of an open account; SetupError if it has no ledger."""
+        """SetupError if the account has no ledger."""
         if self.session is None:
             raise SetupError("This client has no ledger. Pass one: ledger=FILE")
         return self.session
@@ -275,12 +263,6 @@ class Account:
         job = JobState(ref, kind, job_id=self.api.job_id(ref))
         job.size = self.options.get("size") or ""
         return job
-
-    async def add_to_ledger(self, jobs: Sequence[JobState]) -> None:
-        """Add jobs to the ledger, if there is one."""
-        await self.open()
-        if self.session is not None:
-            await self.session.add(jobs)
 
     def watch(
         self, jobs: Sequence[JobState], listener: JobListener, timeout: float | None = None

@@ -74,7 +74,7 @@ class AsyncClient(ServiceOperations):
         self._transport = Transport(service=at.api.is_bide)
         options = ClientOptions(**{**options, **at.options})
         self._account = Account(at.api, self._transport, at.credential, options, timing=timing)
-        self._service = ServiceRequests(at.url, self.account)
+        self._service = ServiceRequests(at.url, self._account)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_credentials(self.url)!r})"
@@ -112,9 +112,9 @@ class AsyncClient(ServiceOperations):
         finally:
             await self._transport.close()
 
-    async def account(self) -> Account:
-        """The account that sends all requests; its ledger, if there is one, is open."""
-        await self._account.open_ledger()
+    @property
+    def account(self) -> Account:
+        """The account that sends all requests."""
         return self._account
 
     # --- jobs
@@ -194,7 +194,6 @@ class AsyncClient(ServiceOperations):
 
         Given jobs that were acknowledged before are left out.
         """
-        await self._account.open()
         session = self._account.ledger_session
         found = {
             state.job_id: JobHandle(self._account, state) for state in await session.unacknowledged()
@@ -205,16 +204,14 @@ class AsyncClient(ServiceOperations):
 
     async def unacknowledged(self) -> Sequence[JobHandle]:
         """The jobs of this API in the ledger, live or ended, that `acknowledge` was not called for."""
-        await self._account.open()
         session = self._account.ledger_session
         return [JobHandle(self._account, state) for state in await session.unacknowledged()]
 
     async def acknowledge(self, *jobs: JobHandle) -> None:
         """Mark ended jobs as processed: `unacknowledged` and `resume` leave them out. Live jobs are ignored."""
-        await self._account.open()
         session = self._account.ledger_session
         await session.acknowledge([job._state for job in jobs if job._state.ended])
-        outbox = outbox_of(self._account.ledger)
+        outbox = outbox_of(session.ledger)
         for job in jobs:
             if outbox is not None and job.latest is not None and job.latest.status in FAILED:
                 # The same submission creates a new job from now on.

@@ -326,8 +326,10 @@ class ServiceOperations:
                 f"{account.api.name} accepts no files from this client: store the file where that API can fetch it, and "
                 "put its URL into the input"
             )
-        await account.open_ledger()
-        outbox = outbox_of(account.ledger)
+        outbox = None
+        if account.session is not None:
+            await account.session.open()
+            outbox = outbox_of(account.session.ledger)
         with ExitStack() as stack:
             submission = FileSubmission(
                 kind, input, options, await asyncio.to_thread(open_sources, options, stack)
@@ -353,8 +355,8 @@ class ServiceOperations:
             state.replayed = job.replayed is True
             state.etag = state.seen.etag
             states.append(state)
-        if states:
-            await account.add_to_ledger(states)
+        if states and account.session is not None:
+            await account.session.add(states)
         return [JobHandle(account, state) for state in states]
 
     async def _request(self, what: str, method: str, path: str, **options: Any) -> Answer:

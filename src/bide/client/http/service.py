@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -31,7 +31,7 @@ class CallSender(Protocol):
 class ServiceRequests:
     """Makes calls of paths and sends them with the client's account. A refusal is raised as ServiceError."""
 
-    def __init__(self, url: str, account: Callable[[], Awaitable[CallSender]]) -> None:
+    def __init__(self, url: str, account: CallSender) -> None:
         self.url = url.rstrip("/")
         self._account = account
 
@@ -51,17 +51,17 @@ class ServiceRequests:
     ) -> Answer:
         """`hold` is the number of seconds that the service is asked to hold the request."""
         call = self.call(method, path, params=params, json=json, headers=headers, hold=hold)
-        return (await (await self._account()).send(call)).raise_for_status()
+        return (await self._account.send(call)).raise_for_status()
 
     async def send_content(
         self, method: str, path: str, content: Content, headers: Mapping[str, str], hold: float = 0.0
     ) -> Answer:
         """Send a body of any size, for as long as the connection takes bytes. An error of `content` is raised."""
         call = self.call(method, path, headers=headers, hold=hold)
-        return (await (await self._account()).send(call, content=content)).raise_for_status()
+        return (await self._account.send(call, content=content)).raise_for_status()
 
     async def open(self, call: Call) -> Download:
-        return await (await self._account()).open_download(call)
+        return await self._account.open_download(call)
 
     def call(
         self,

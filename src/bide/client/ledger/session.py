@@ -1,12 +1,16 @@
-"""The rows of one API in a ledger: stores the state of its jobs, and restores it in another process.
+"""The ledger of an account: stores the state of its jobs, and restores it in another process.
 
 A restored job that has ended is not polled again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -15,14 +19,22 @@ from bide.client.apis.bide import ENDINGS
 from bide.client.apis.values import without_credentials
 from bide.client.job_state import JobState
 from bide.client.ledger import ApiAddress, Ledger, LedgerRow
+from bide.client.ledger.sqlite import SqliteLedger
 from bide.core.clock import read_instant
 
 
 class LedgerSession:
-    """`wall` returns epoch seconds."""
+    """The rows of one API. A ledger that is given by its path is opened and closed here, any other by the caller. `wall`
+    returns epoch seconds.
+    """
 
-    def __init__(self, ledger: Ledger, api: Api, wall: Callable[[], float]) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, ledger: str | os.PathLike[str] | Ledger, api: Api, wall: Callable[[], float]
+    ) -> None:
+        self._own = SqliteLedger(Path(ledger)) if isinstance(ledger, str | os.PathLike) else None
+        self.ledger: Ledger = self._own or cast(Ledger, ledger)
+        self._opening = asyncio.Lock()
+        self._open = self._own is None
         self._api = api
         self._wall = wall
 
@@ -30,17 +42,30 @@ class LedgerSession:
     def _place(self) -> ApiAddress:
         return ApiAddress(self._api.name, without_credentials(self._api.url or ""))
 
+    async def open(self) -> None:
+        """`add`, `unacknowledged` and `acknowledge` do this, too."""
+        async with self._opening:
+            if self._own is not None and not self._open:
+                await self._own.open()
+                self._open = True
+
+    async def close(self) -> None:
+        if self._own is not None:
+            await self._own.close()
+
     async def add(self, jobs: Sequence[JobState]) -> list[LedgerRow]:
         """Store jobs, and restore those that the ledger knows."""
-        known = await self._ledger.add([self._row(job) for job in jobs])
+        await self.open()
+        known = await self.ledger.add([self._row(job) for job in jobs])
         for job, row in zip(jobs, known, strict=True):
             self._restore(job, row)
         return known
 
     async def unacknowledged(self) -> list[JobState]:
         """The jobs of this API, live or ended, whose outcome is not acknowledged."""
+        await self.open()
         jobs = []
-        for row in await self._ledger.rows(self._place):
+        for row in await self.ledger.rows(self._place):
             if not row.acknowledged:
                 ref = row.ref or self._api.references.ref(row.job_id)
                 job = JobState(ref, row.kind, row.submitted_at, row.job_id)
@@ -49,13 +74,14 @@ class LedgerSession:
         return jobs
 
     def noted(self, job: JobState) -> None:
-        self._ledger.note(self._row(job))
+        self.ledger.note(self._row(job))
 
     async def ended(self, job: JobState) -> None:
-        await self._ledger.end(self._row(job))
+        await self.ledger.end(self._row(job))
 
     async def acknowledge(self, jobs: Sequence[JobState]) -> None:
-        await self._ledger.acknowledge([(*self._place, job.job_id) for job in jobs])
+        await self.open()
+        await self.ledger.acknowledge([(*self._place, job.job_id) for job in jobs])
 
     def _row(self, job: JobState) -> LedgerRow:
         api, base = self._place

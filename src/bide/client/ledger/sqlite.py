@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -28,8 +28,8 @@ from bide.client.ledger.writer import LedgerWriter, Operation
 from bide.core.errors import ErrorInfo, SetupError
 from bide.core.jobs.record import SUCCESSFUL, Progress
 
-T = TypeVar("T")
 log = logging.getLogger("bide.ledger")
+Submit = Callable[[Operation], "asyncio.Future[Any]"]
 EVERY = 0.5  # seconds between two writes of notes
 
 FORMAT = sqlite_file.FileFormat(
@@ -80,16 +80,17 @@ _settings = msgspec.json.Decoder(WaitSettings).decode
 
 
 class SqliteLedger:
+    outbox: SqliteOutbox
+
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
         self._lock: int | None = None  # a file descriptor
-        self._writer = LedgerWriter(self._unusable)
-        self._do = self._writer.submit
+        self._writer: LedgerWriter | None = None  # while it is open
+        self._do: Submit = _not_open
         self._salt = b""
         self._noted: dict[Key, LedgerRow] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._warned = False
-        self.outbox = SqliteOutbox(self._do)
         self.settings: dict[ApiAddress, WaitSettings] = {}  # of the places, read by `open`
 
     @property
@@ -116,10 +117,12 @@ class SqliteLedger:
             if isinstance(error, OSError | sqlite3.Error):
                 raise self._unusable(error) from error
             raise
-        self._writer.open(connection)
+        self._writer = LedgerWriter(connection, self._unusable)
+        self._do = self._writer.submit
+        self.outbox = SqliteOutbox(self._do)
 
     async def close(self) -> None:
-        if not self._writer.is_open:
+        if self._writer is None:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -128,7 +131,8 @@ class SqliteLedger:
                 noted, self._noted = self._noted, {}
                 await self._do(_notes(noted))
         finally:
-            await self._writer.close()
+            writer, self._writer = self._writer, None
+            await writer.close()
             self._release()
 
     def _release(self) -> None:
@@ -136,15 +140,14 @@ class SqliteLedger:
             os.close(self._lock)
             self._lock = None
 
-    def add(self, rows: Sequence[LedgerRow]) -> Awaitable[list[LedgerRow]]:
+    async def add(self, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         given = [(row.key, _values(row)) for row in rows]
 
-        def write(connection: sqlite3.Connection) -> list[LedgerRow]:
+        def write(connection: sqlite3.Connection) -> list[Any]:
             connection.executemany(f"{_INSERT} ON CONFLICT DO NOTHING", [values for _, values in given])
-            found = (connection.execute(f"{_SELECT} WHERE {_THIS}", key).fetchone() for key, _ in given)
-            return [_row(values) for values in found]
+            return [connection.execute(f"{_SELECT} WHERE {_THIS}", key).fetchone() for key, _ in given]
 
-        return self._do(write)
+        return [_row(values) for values in await self._do(write)]
 
     def note(self, row: LedgerRow) -> None:
         self._noted[row.key] = row
@@ -206,7 +209,8 @@ class SqliteLedger:
                 budgets={name: (at, msgspec.json.decode(data)) for name, at, data in budgets},
             )
 
-        return await self._do(read)
+        found: LearnedState = await self._do(read)
+        return found
 
     def remember(self, settings: Mapping[ApiAddress, WaitSettings]) -> Awaitable[None]:
         """Replace the settings of these places; others stay. Return after they are on disk."""
@@ -219,7 +223,7 @@ class SqliteLedger:
     def _flush(self) -> None:
         self._timer = None
         noted, self._noted = self._noted, {}
-        if not noted or not self._writer.is_open:
+        if not noted or self._writer is None:
             return
 
         def written(future: asyncio.Future[None]) -> None:
@@ -231,7 +235,7 @@ class SqliteLedger:
                 log.warning("%s. The wait continues; the client tries to write again", error)
             self._warned = True
             self._noted = noted | self._noted  # newer notes replace these
-            if self._timer is None and self._writer.is_open:
+            if self._timer is None and self._writer is not None:
                 self._timer = asyncio.get_running_loop().call_later(EVERY, self._flush)
 
         self._do(_notes(noted)).add_done_callback(written)
@@ -247,7 +251,7 @@ class SqliteLedger:
 class SqliteOutbox:
     """The outbox in the ledger's file."""
 
-    def __init__(self, do: Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, do: Submit) -> None:
         self._do = do
 
     async def get(self, base: str, what: str) -> PendingSubmission | None:
@@ -282,6 +286,10 @@ class SqliteOutbox:
         await self._do(
             lambda c: _nothing(c.execute("DELETE FROM outbox WHERE base = ? AND job_id = ?", this))
         )
+
+
+def _not_open(operation: Operation) -> NoReturn:
+    raise RuntimeError("the ledger is not open")
 
 
 def _notes(noted: dict[Key, LedgerRow]) -> Operation:

@@ -1,7 +1,7 @@
 """A thread that owns the ledger's connection and writes all queued operations in one transaction.
 
-`open` starts the thread; `explain` makes the error that callers get from an error of SQLite. If an operation fails, each
-operation of the transaction runs again alone, so that the others succeed; an operation may therefore run twice.
+If an operation fails, each operation of the transaction runs again alone, so that the others succeed; an operation may
+therefore run twice.
 """
 
 from __future__ import annotations
@@ -21,22 +21,18 @@ log = logging.getLogger("bide.ledger")
 
 
 class LedgerWriter:
-    _connection: sqlite3.Connection
-    _loop: asyncio.AbstractEventLoop
-    _thread: threading.Thread
+    """The thread closes the connection when it ends. `explain` makes the error that callers get from an error of SQLite."""
 
-    def __init__(self, explain: Callable[[sqlite3.Error], Exception]) -> None:
-        self.is_open = False
+    def __init__(
+        self, connection: sqlite3.Connection, explain: Callable[[sqlite3.Error], Exception]
+    ) -> None:
+        self.is_open = True
+        self._connection = connection
         self._explain = explain
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
-
-    def open(self, connection: sqlite3.Connection) -> None:
-        """The thread closes the connection when it ends."""
-        self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="bide-ledger", daemon=True)
         self._thread.start()
-        self.is_open = True
 
     def submit(self, operation: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         if not self.is_open:

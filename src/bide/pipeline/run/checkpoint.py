@@ -145,8 +145,7 @@ class Checkpoint:
             connection = sqlite_file.connect(self._path, FORM)
         except (OSError, sqlite3.Error) as error:
             raise unusable(self.folder, error) from None
-        self._writer = writer = LedgerWriter(lambda error: unusable(self.folder, error))
-        writer.open(connection)
+        self._writer = writer = LedgerWriter(connection, lambda error: unusable(self.folder, error))
         try:
             yield
         finally:

@@ -145,7 +145,7 @@ class PipelineRun:
         return outcome
 
     async def _context(self, client: AsyncClient, options: RunOptions) -> RunContext:
-        table, account = self._plan.table.api, await client.account()
+        table, account = self._plan.table.api, client.account
         account.knowledge = self._checkpoint
         # All exports wait for the end of an outage together: see RunContext.retrying.
         account.policy = RetryPolicy(tries=1, warn_at=0)
