@@ -34,6 +34,9 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 # start. No test trusts them.
 os.environ["SSL_CERT_FILE"] = os.devnull
 
+# pydantic reads the metadata of all installed packages when it makes the first model, to find plugins: another 10 ms.
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
 settings.register_profile("here", deadline=None, max_examples=FEW)
 settings.register_profile("ci", deadline=None, max_examples=FEW, derandomize=True)
 settings.register_profile("many", deadline=None, max_examples=MANY)  # in `make chaos`

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.hours import Guide, Hour
 from tests.acceptance.lending import lending
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT, Block, blocks, copy_folder
 from tests.docs.transcripts import Step, steps
 
 FIRST_HOURS = ROOT / "docs" / "tutorial" / "first-hours.md"
@@ -53,7 +53,7 @@ def new_home(folder: Path) -> Installed:
     for name in COPIED:
         target = home / "bide" / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy = copy_folder if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, target)
     environment = {
         "HOME": str(home),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "grades"
+from tests.docs.pages import ROOT, copy_folder
+
+EXAMPLE = ROOT / "examples" / "grades"
 SPEED = "60"
 OUTPUTS = ("gradebook.parquet", "attendance.csv", "engagement.jsonl")
 # By phase of the pipeline: what the run says when it is in the middle of it, and how many times before it is killed.
@@ -84,7 +85,7 @@ def published(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("unkilled") / "grades"
-    shutil.copytree(EXAMPLE, folder)
+    copy_folder(EXAMPLE, folder)
     with lms() as url:
         finish(folder, url)
     found = published(folder)
@@ -97,7 +98,7 @@ def test_a_run_that_is_killed_in_each_phase_publishes_the_same_bytes(
     tmp_path: Path, unkilled: dict[str, bytes]
 ) -> None:
     folder = tmp_path / "grades"
-    shutil.copytree(EXAMPLE, folder)
+    copy_folder(EXAMPLE, folder)
     with lms() as url:
         for name, (phase, times) in MOMENTS.items():
             assert killed(folder, url, phase, times), f"it never was in the middle of {name}"

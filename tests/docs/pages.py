@@ -22,6 +22,7 @@ until the page ends or serves anew.
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +90,11 @@ def pages() -> list[Path]:
         *sorted(ROOT.glob("docs/**/*.md")),
         *sorted(ROOT.glob("examples/**/README.md")),
     ]
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Without bytecode: other test processes write it at the same time, under names that vanish again."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def name(page: Path) -> str:

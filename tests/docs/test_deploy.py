@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bide.cli import root
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, copy_folder
 
 DEPLOY = ROOT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -90,7 +90,7 @@ def test_the_image_installs_bide_from_the_checkout(tmp_path: Path) -> None:
         *sources, target = line.removeprefix("COPY ").split() if line.startswith("COPY ") else [""]
         for source in [ROOT / name for name in sources if target.startswith("/bide/")]:
             place = tmp_path / target.lstrip("/") / ("" if source.is_dir() else source.name)
-            (_copy_folder if source.is_dir() else _copy)(source, place)
+            (copy_folder if source.is_dir() else _copy)(source, place)
     (extras,) = re.findall(r"'/bide\[([\w,]+)\]'", "\n".join(lines))
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel"],
@@ -105,11 +105,6 @@ def test_the_image_installs_bide_from_the_checkout(tmp_path: Path) -> None:
     build = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["x-bide"]["build"]
     assert (DEPLOY / build["context"]).resolve() == ROOT
     assert ROOT / build["dockerfile"] == DEPLOY / "Dockerfile"
-
-
-def _copy_folder(source: Path, target: Path) -> None:
-    """Without bytecode: other test processes write it at the same time, under names that vanish again."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _copy(source: Path, target: Path) -> None:

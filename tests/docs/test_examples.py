@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.docs.pages import ROOT, Block, blocks, commands, fits, name, pages
+from tests.docs.pages import ROOT, Block, blocks, commands, copy_folder, fits, name, pages
 from tests.docs.runner import BROKER_PORT, DATABASE_PORT, STORAGE_PORT, first_line, run
 from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres
@@ -75,7 +75,7 @@ def run_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None
     folder.mkdir()
     logs.mkdir()
     if name(page).startswith("examples/"):  # its reader has the repository
-        shutil.copytree(page.parent, folder / page.parent.relative_to(ROOT))
+        copy_folder(page.parent, folder / page.parent.relative_to(ROOT))
     for file in TAKEN.get(name(page), ()):
         shutil.copy(ROOT / file, folder)
     text = page.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -18,6 +19,7 @@ from tests.servers import ServerMissing, processes
 from tests.servers.ports import HOST, free_port
 
 OWNERS = ("postgres", "nobody")
+KEPT = "BIDE_TEST_KEPT"  # a folder for the data of a new server: `initdb` takes longer than a copy
 
 
 def programs() -> Path:
@@ -83,6 +85,26 @@ class Postgres:
         return (self.folder / "log").read_text(errors="replace")
 
     def _initialise(self) -> None:
+        kept = os.environ.get(KEPT)
+        if kept is None:
+            self._initdb()
+        else:
+            _copy(self._template(Path(kept)), self._data)
+
+    def _template(self, folder: Path) -> Path:
+        """The data of a new server in `folder`, which processes share: the first of them makes it."""
+        template = folder / f"postgres-{self.admin}"
+        with (folder / "postgres.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not template.exists():
+                self._initdb()
+                part = template.with_suffix(".part")  # a copy may be interrupted
+                _copy(self._data, part)
+                part.rename(template)
+                shutil.rmtree(self._data)
+        return template
+
+    def _initdb(self) -> None:
         command = [str(self._programs / "initdb"), "-D", str(self._data), "-U", self.admin]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False, **self._as)
@@ -162,6 +184,11 @@ def postgres(home: str | None = None, *, settings: Sequence[str] = ()) -> Iterat
         yield server
     finally:
         server.end()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """With its owners."""
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)
 
 
 def _owner() -> dict[str, Any]:
