@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from bide.core.wire.http import Event
 
 FIELDS: tuple[str, ...] = Job.__struct_fields__
 COLUMNS = ", ".join(FIELDS)
+_INDICES = range(len(FIELDS))
 EVENT_COLUMNS = "id, job_id, type, at, job, tenant"
 _encode = msgspec.json.Encoder().encode
 
@@ -54,7 +57,7 @@ def _writer(name: str) -> Callable[[Any], Any] | None:
     if name in _PARTS:
         return _text_or_null
     if name == "status":
-        return lambda status: status.value
+        return {status: status.value for status in Status}.__getitem__
     return None
 
 
@@ -95,10 +98,10 @@ def event_of(row: tuple[Any, ...]) -> Event:
     return Event(number, job_id, type_, at, msgspec.json.decode(job), tenant)
 
 
-def difference(before: Job, after: Job) -> dict[str, Any]:
-    """The columns that a change writes. Unchanged fields are identical objects, so `is` skips them quickly."""
-    return {
-        FIELDS[i]: _WRITERS[i](new) if i in _WRITERS else new
-        for i, (old, new) in enumerate(zip(astuple(before), astuple(after), strict=True))
-        if old is not new and old != new
-    }
+def difference(before: Job, after: Job) -> tuple[tuple[int, ...], list[Any]]:
+    """The columns that a change writes, as indices of FIELDS, and their values. Unchanged fields are identical objects, so `is`
+    skips them quickly.
+    """
+    old, new = astuple(before), astuple(after)
+    columns = tuple([i for i in compress(_INDICES, map(is_not, old, new)) if old[i] != new[i]])
+    return columns, [_WRITERS[i](new[i]) if i in _WRITERS else new[i] for i in columns]

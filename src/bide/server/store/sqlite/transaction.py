@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -49,11 +50,11 @@ _DUE_JOBS = f"{_DUE_JOB} FROM {_WAITING.replace('WHERE', 'JOIN inputs i ON i.job
 _OF_TENANT = f"{_DUE_JOBS} AND j.tenant = ? ORDER BY {_ORDER}, j.seq LIMIT ?"
 # The first job of the next tenant.
 _OF_NEXT = f"{_DUE_JOBS} AND j.tenant > ? ORDER BY j.tenant, {_ORDER}, j.seq LIMIT 1"
-_FIRST_AND_LAST = (
-    f"SELECT (SELECT j.tenant FROM {_WAITING} ORDER BY j.tenant LIMIT 1), "
-    f"(SELECT j.tenant FROM {_WAITING} ORDER BY j.tenant DESC LIMIT 1)"
-)
+# The first jobs, of any tenant; and whether a tenant after this one has jobs.
+_OF_FIRST = f"{_DUE_JOBS} ORDER BY j.tenant, {_ORDER}, j.seq LIMIT ?"
+_HAS_NEXT = f"SELECT 1 FROM {_WAITING} AND j.tenant > ? LIMIT 1"
 _TENANT, _CONCURRENCY_KEY = FIELDS.index("tenant"), FIELDS.index("concurrency_key")
+_DUE_AT = FIELDS.index("due")
 _RUNNING = "SELECT count(*) FROM jobs WHERE concurrency_key = ? AND lease_until IS NOT NULL"
 # `ready` is 2: the job is due, and waits until a job with its concurrency key is released.
 _BLOCK = "UPDATE jobs SET ready = 2 WHERE id = ?"
@@ -159,7 +160,7 @@ class SqliteCache:
     def __init__(self) -> None:
         self.held: dict[str, Job] = {}
         self.jobs = JobCache()
-        self.uploads: dict[str, Upload] = {}  # the oldest first
+        self.uploads: OrderedDict[str, Upload] = OrderedDict()  # the oldest first
         self.counts = QueueCounts()
         self.paused: frozenset[str] | None = None  # None: must be read
         self.last_event: int | None = None  # None: not loaded yet
@@ -258,10 +259,8 @@ class SqliteTransaction(Transaction):
 
     def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         self.flush_changes()
-        rows: list[tuple[Any, ...]]
-        if slice_.alone and self._is_alone(request, slice_.after):
-            rows = self._of_tenant(request.queue, request.kinds, slice_.after, slice_.each)
-        else:
+        rows = self._of_only_tenant(request, slice_) if slice_.alone else None
+        if rows is None:
             rows = self._of_tenants(request, slice_)
         if not request.concurrency:
             return [_due(row) for row in rows]
@@ -269,27 +268,28 @@ class SqliteTransaction(Transaction):
         running = {key: self._execute(_RUNNING, (key,)).fetchone()[0] for key in keys}
         return [_due(row, running.get(row[_CONCURRENCY_KEY], 0)) for row in rows]
 
-    def _is_alone(self, request: ClaimRequest, tenant: str) -> bool:
-        """Whether no other tenant has claimable jobs."""
+    def _of_only_tenant(self, request: ClaimRequest, slice_: Slice) -> list[tuple[Any, ...]] | None:
+        """The jobs of the tenant `after`; None if another tenant has claimable jobs."""
+        queue, tenant, limit = request.queue, slice_.after, slice_.each
+        found: list[list[tuple[Any, ...]]] = []
         for kind in request.kinds:
-            pair = (request.queue, kind)
-            for found in self._execute(_FIRST_AND_LAST, (*pair, *pair)).fetchone():
-                if found is not None and found != tenant:
-                    return False
-        return True
+            rows = self._execute(_OF_FIRST, (queue, kind, limit)).fetchall()
+            if rows:
+                if rows[0][_TENANT] != tenant or rows[-1][_TENANT] != tenant:
+                    return None
+                if (
+                    len(rows) == limit
+                    and self._execute(_HAS_NEXT, (queue, kind, tenant)).fetchone() is not None
+                ):
+                    return None
+                found.append(rows)
+        return _merged(found, limit)
 
     def _of_tenant(
         self, queue: str, kinds: Iterable[str], tenant: str, limit: int
     ) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
-        several = False
-        for kind in kinds:
-            found = self._execute(_OF_TENANT, (queue, kind, tenant, limit)).fetchall()
-            several = several or bool(rows and found)
-            rows += found
-        if several:
-            rows.sort(key=_place)
-        return rows[:limit]
+        found = [self._execute(_OF_TENANT, (queue, kind, tenant, limit)).fetchall() for kind in kinds]
+        return _merged([rows for rows in found if rows], limit)
 
     def _of_tenants(self, request: ClaimRequest, slice_: Slice) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -363,8 +363,8 @@ class SqliteTransaction(Transaction):
         for key in changes.keys:
             put = _INSERT_KEY if key.replaces is None else _REPLACE_KEY
             execute(put, (*key.key, key.fingerprint, key.job_id, now))
-        for before, after in changes.changed:
-            self._save(before, after)
+        if changes.changed:
+            self._save(changes.changed)
         for job_id, files in changes.files:
             execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
         for step in changes.steps:
@@ -462,20 +462,23 @@ class SqliteTransaction(Transaction):
         self._execute("UPDATE search_backfill SET after = ?", (jobs[-1].id,))
         return True
 
-    def _save(self, before: Job, after: Job) -> None:
-        """Write a changed job, conditional on the version and fence that were read."""
-        columns = difference(before, after)
-        if not columns:  # a lease that was renewed twice in the same instant
-            return
-        if "due" in columns:
-            columns["ready"] = ready(after, self.now)
-            self._moves.append((after.queue, before.due, after.due))
-        assignments = ", ".join(f"{name} = ?" for name in columns)
-        cursor = self._execute(
-            f"UPDATE jobs SET {assignments} WHERE id = ? AND version = ? AND fence = ?",
-            (*columns.values(), before.id, before.version, before.fence),
-        )
-        assert cursor.rowcount == 1, f"{before.id} changed within its own transaction"
+    def _save(self, changed: Sequence[tuple[Job, Job]]) -> None:
+        """Write changed jobs, each conditional on the version and fence that were read. Jobs whose same columns have changed
+        share a statement.
+        """
+        updates: dict[tuple[int, ...], list[list[Any]]] = {}
+        for before, after in changed:
+            columns, values = difference(before, after)
+            if not columns:  # a lease that was renewed twice in the same instant
+                continue
+            if _DUE_AT in columns:
+                values.append(ready(after, self.now))
+                self._moves.append((after.queue, before.due, after.due))
+            values += (before.id, before.version, before.fence)
+            updates.setdefault(columns, []).append(values)
+        for columns, rows in updates.items():
+            written = self._executemany(_update(columns), rows).rowcount
+            assert written == len(rows), "a job changed within its own transaction"
 
     # --- the end
 
@@ -505,13 +508,21 @@ class SqliteTransaction(Transaction):
         if self._uploads:
             self._cache_uploads(self._cache.uploads)
 
-    def _cache_uploads(self, known: dict[str, Upload]) -> None:
+    def _cache_uploads(self, known: OrderedDict[str, Upload]) -> None:
         for upload_id, upload in self._uploads.items():
             known.pop(upload_id, None)
             if upload is not None and upload.status is UploadStatus.UPLOADING and _is_small(upload):
                 known[upload_id] = upload
         while len(known) > MAX_UPLOADS:
-            del known[next(iter(known))]
+            known.popitem(last=False)
+
+
+@lru_cache(maxsize=256)
+def _update(columns: tuple[int, ...]) -> str:
+    """The statement that writes these columns of a job. With `due`, the column `ready` follows them."""
+    names = [FIELDS[i] for i in columns] + ["ready"] * (_DUE_AT in columns)
+    assignments = ", ".join(f"{name} = ?" for name in names)
+    return f"UPDATE jobs SET {assignments} WHERE id = ? AND version = ? AND fence = ?"
 
 
 def _input_row(new: NewJob) -> tuple[Any, ...]:
@@ -525,6 +536,15 @@ def _is_small(upload: Upload) -> bool:
     if upload.submission is not None:
         size += len(memoryview(upload.submission))
     return size <= MAX_UPLOAD_RECORD
+
+
+def _merged(found: list[list[tuple[Any, ...]]], limit: int) -> list[tuple[Any, ...]]:
+    """The first jobs of a tenant, of those of each kind."""
+    if len(found) == 1:
+        return found[0]
+    rows = [row for rows in found for row in rows]
+    rows.sort(key=_place)
+    return rows[:limit]
 
 
 def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
