@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
@@ -12,13 +13,13 @@ class MemoryProgressStore:
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         # The oldest `put` first.
-        self._kept: dict[AttemptKey, tuple[float, LiveProgress]] = {}
+        self._kept: OrderedDict[AttemptKey, tuple[float, LiveProgress]] = OrderedDict()
 
     async def put(self, batch: Mapping[AttemptKey, LiveProgress]) -> None:
         now = self._now()
         for attempt, live in batch.items():
-            self._kept.pop(attempt, None)
             self._kept[attempt] = (now, live)
+            self._kept.move_to_end(attempt)
         while self._kept:
             first = next(iter(self._kept))
             if self._kept[first][0] >= now - LIFE:

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 from bide.core.jobs.record import Job
@@ -55,7 +56,7 @@ class ProgressPublisher:
         self._notify = notify
         self._has_subscribers = has_subscribers
         self._own: dict[str, tuple[int, LiveProgress]] = {}
-        self._copies: dict[str, _Copy] = {}
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()  # the oldest first
         self._unsent: dict[AttemptKey, LiveProgress] = {}
         self._pending = asyncio.Event()
         self._to_fetch: set[AttemptKey] = set()
@@ -201,7 +202,7 @@ class ProgressPublisher:
             live, copy = found.get((job_id, number)), self._copies.get(job_id)
             if copy is None or copy.attempt < number:
                 if len(self._copies) >= MAX_COPIES:
-                    del self._copies[next(iter(self._copies))]
+                    self._copies.popitem(last=False)
                 self._copies[job_id] = _Copy(number, live, now)
             elif (
                 copy.attempt > number or live is None or (copy.live and copy.live.number >= live.number)

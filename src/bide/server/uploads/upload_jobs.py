@@ -5,6 +5,7 @@ A submission is read and validated once. After a restart the app may be a newer 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,8 @@ class UploadJobs:
     def __init__(self, registry: Registry, intake: Intake) -> None:
         self._registry = registry
         self.intake = intake
-        self._checked: dict[str, tuple[CheckedSubmission, int]] = {}  # with its bytes; the oldest first
+        # With its bytes; the oldest first.
+        self._checked: OrderedDict[str, tuple[CheckedSubmission, int]] = OrderedDict()
         self._cached_bytes = 0
 
     async def check(self, upload: Upload, submission: Submission) -> NewJob:
