@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
@@ -82,7 +82,8 @@ class ServiceLimits:
         self._config = config
         self._store = store
         self._of = lru_cache(maxsize=MOST_TENANTS)(self._find)
-        self._use: dict[str, TenantUse] = {}  # as of the latest submission; the oldest first
+        # As of the latest submission; the oldest first.
+        self._use: OrderedDict[str, TenantUse] = OrderedDict()
         self._refused: dict[
             tuple[str, str], tuple[float, Limit]
         ] = {}  # until when, by tenant and policy
@@ -137,6 +138,8 @@ class ServiceLimits:
         counted.
         """
         self.learn(new, outcomes)
+        if not any(isinstance(outcome, LimitReached) for outcome in outcomes):
+            return outcomes
         again = [
             index
             for index, (job, outcome) in enumerate(zip(new, outcomes, strict=True))
@@ -185,10 +188,12 @@ class ServiceLimits:
             if use is None:
                 continue
             tenant = job.job.tenant
-            known = self._use.pop(tenant, None)
-            self._use[tenant] = use if known is None or use.inserted >= known.inserted else known
+            known = self._use.get(tenant)
+            if known is None or use.inserted >= known.inserted:
+                self._use[tenant] = use
+            self._use.move_to_end(tenant)
             if len(self._use) > MOST_TENANTS:
-                del self._use[next(iter(self._use))]
+                self._use.popitem(last=False)
             if isinstance(outcome, LimitReached) and outcome.limit == "submit":
                 assert job.limits is not None
                 limit = dict(job.limits.rates)[outcome.policy]
@@ -370,11 +375,20 @@ _UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 def _headers(limits: JobLimits, use: TenantUse | None, now: float) -> dict[str, str]:
     if not limits.rates:
         return {}
-    headers = {"RateLimit-Policy": ", ".join(_render_policy(*rate) for rate in limits.rates)}
+    headers = {"RateLimit-Policy": _render_policies(limits.rates)}
     if use is not None:
-        states = ((name, limit, use.rates.get(name) or RateState()) for name, limit in limits.rates)
-        headers["RateLimit"] = ", ".join(_render_report(report(*state, now)) for state in states)
+        headers["RateLimit"] = ", ".join(
+            [
+                _render_report(report(name, limit, use.rates.get(name) or RateState(), now))
+                for name, limit in limits.rates
+            ]
+        )
     return headers
+
+
+@lru_cache(maxsize=1024)
+def _render_policies(rates: tuple[tuple[str, Limit], ...]) -> str:
+    return ", ".join(_render_policy(*rate) for rate in rates)
 
 
 def _render_policy(policy: str, limit: Limit) -> str:

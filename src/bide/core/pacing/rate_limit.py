@@ -13,6 +13,7 @@ time T, at most B + N × T / W are accepted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -36,6 +37,7 @@ class RateState(msgspec.Struct, array_like=True):
     slots: list[RateSlot] = []
     spent: float = 0.0
     at: float = 0.0
+    total: float = 0.0  # submissions in all slots; less than their number if an earlier release has stored the state
 
 
 class RateReport(msgspec.Struct, frozen=True):
@@ -51,8 +53,7 @@ def remaining(limit: Limit, state: RateState, now: float) -> int:
     """How many submissions are accepted now."""
     if limit.burst is not None:
         return max(0, math.floor(limit.burst - _spent(limit, state, now) + ROUNDING))
-    used = sum(slot.count for slot in state.slots if slot.last > now - limit.per)
-    return max(0, math.floor(limit.requests - used))
+    return max(0, math.floor(limit.requests - _used(limit, state, now)))
 
 
 def wait(limit: Limit, state: RateState, now: float) -> float:
@@ -60,14 +61,14 @@ def wait(limit: Limit, state: RateState, now: float) -> float:
     if limit.burst is not None:
         excess = _spent(limit, state, now) + 1.0 - max(limit.burst, 1.0)
         return 0.0 if excess <= ROUNDING else excess * limit.per / limit.requests
-    live = [slot for slot in state.slots if slot.last > now - limit.per]
-    used = sum(slot.count for slot in live)
-    for slot in live:
-        if used + 1 <= limit.requests:
-            break
-        used -= slot.count
-        if used + 1 <= limit.requests:
-            return slot.last + limit.per - now
+    used = _used(limit, state, now)
+    if used + 1 <= limit.requests:
+        return 0.0
+    for slot in state.slots:
+        if slot.last > now - limit.per:
+            used -= slot.count
+            if used + 1 <= limit.requests:
+                return slot.last + limit.per - now
     return 0.0
 
 
@@ -95,6 +96,10 @@ def spend(limit: Limit, state: RateState, now: float) -> None:
     slots = state.slots
     if slots and slots[0].last <= now - limit.per:
         state.slots = slots = [slot for slot in slots if slot.last > now - limit.per]
+        state.total = _total(slots)
+    elif state.total < len(slots):
+        state.total = _total(slots)
+    state.total += 1
     if slots and now - slots[-1].first <= limit.per / SLOTS:
         slots[-1].last = max(slots[-1].last, now)
         slots[-1].count += 1
@@ -106,7 +111,22 @@ def idle(limit: Limit, state: RateState, now: float) -> bool:
     """Whether the state equals that of a caller who has sent nothing."""
     if limit.burst is not None:
         return _spent(limit, state, now) <= ROUNDING
-    return not any(slot.last > now - limit.per for slot in state.slots)
+    return not state.slots or state.slots[-1].last <= now - limit.per
+
+
+def _used(limit: Limit, state: RateState, now: float) -> float:
+    """Submissions in the window. Slots are in the order of time, so only those before the window are read."""
+    slots = state.slots
+    used = state.total if state.total >= len(slots) else _total(slots)
+    for slot in slots:
+        if slot.last > now - limit.per:
+            break
+        used -= slot.count
+    return used
+
+
+def _total(slots: Sequence[RateSlot]) -> float:
+    return sum(slot.count for slot in slots)
 
 
 def _spent(limit: Limit, state: RateState, now: float) -> float:
