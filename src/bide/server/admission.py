@@ -86,7 +86,10 @@ class Admission:
             if await self._store.has_key(*key):
                 return
         self._refused[queue] = (self._clock(), problem.detail)
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # otherwise its traceback has a reference to it, and the request waits for the garbage collector
 
     async def _refresh(self) -> None:
         if self._clock() - self._read_at < REFRESH:

@@ -41,12 +41,14 @@ class Estimates:
         self._clock = clock or SystemClock()
         self._sketches: defaultdict[str, Sketch] = defaultdict(Sketch)
         self._known: dict[str, KindEstimates] = {}
+        self._means: dict[str, tuple[int, float]] = {}  # after how many observations, by kind
         self._unsaved: set[str] = set()
 
     def load(self, durations: dict[str, dict[str, Any]]) -> None:
         """Replace the durations that were learned so far with the stored ones, which include them."""
         self._unsaved.clear()
         self._sketches.clear()
+        self._means.clear()
         self._sketches.update((kind, Sketch.load(data)) for kind, data in durations.items())
 
     def unsaved(self) -> dict[str, dict[str, Any]]:
@@ -164,12 +166,22 @@ class Estimates:
 
     def _mean(self, kinds: Iterable[str]) -> float | None:
         """The mean duration of the jobs of these kinds; None if it is unknown."""
-        known = [sketch for kind in kinds if (sketch := self._sketches.get(kind)) is not None]
-        known = [sketch for sketch in known if sketch.count >= ENOUGH]
+        known = [found for kind in kinds if (found := self._observed(kind)) is not None]
         if not known:
             return None
-        jobs = sum(sketch.count for sketch in known)
-        return sum(sketch.count * sketch.observed_mean() for sketch in known) / jobs
+        return sum(count * mean for count, mean in known) / sum(count for count, _ in known)
+
+    def _observed(self, kind: str) -> tuple[int, float] | None:
+        """How many jobs of the kind were observed, and their mean duration; None if there are too few. It is computed once
+        per observation, because each submission may need it.
+        """
+        sketch = self._sketches.get(kind)
+        if sketch is None or sketch.count < ENOUGH:
+            return None
+        known = self._means.get(kind)
+        if known is None or known[0] != sketch.count:
+            known = self._means[kind] = (sketch.count, sketch.observed_mean())
+        return known
 
     def describe(self, kind: str) -> dict[str, Any] | None:
         """The known durations of a kind, for GET /kinds."""
