@@ -18,6 +18,7 @@ from bide.core.errors import SetupError
 LONGEST_ID = 2000
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 _REMEMBERED = re.compile(r"\{\+?ref\.")
+_NO_VALUES: dict[str, str] = {}  # shared: a dict per job would take 64 bytes
 
 
 class References:
@@ -63,7 +64,7 @@ class References:
             raise SetupError(
                 f"{self._form.name} has no fixed URL. Give the URL of the service, or the URL of each job"
             )
-        return Ref(text, None, more)
+        return Ref(text, None, more or _NO_VALUES)
 
     def text(self, ref: Ref) -> str | None:
         """Return text from which `ref` makes the same Ref; None if only a URL can do that."""
