@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -182,3 +183,16 @@ def test_a_queue_replaces_the_bounds_that_it_names() -> None:
     )
     assert (config.of("video").wait, config.of("video").backlog) == (600, None)
     assert (config.of("other").wait, config.of("other").backlog, config.lag) == (60, 100, 1)
+
+
+async def test_a_refusal_leaves_nothing_for_the_garbage_collector() -> None:
+    bench = Bench(backlog=1)
+    bench.wait(10)
+    assert await bench.refusal() is not None
+    gc.collect()
+    gc.disable()
+    try:
+        assert await bench.refusal() is not None
+        assert not [one for one in gc.get_objects() if isinstance(one, Overloaded)]
+    finally:
+        gc.enable()

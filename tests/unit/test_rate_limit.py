@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,3 +102,16 @@ def test_a_clock_that_goes_back_frees_nothing(limit: Limit, gaps: list[float]) -
     _, state, now = accept(limit, gaps)
     assert remaining(limit, state, now - limit.per / 2) <= remaining(limit, state, now)
     assert math.isfinite(wait(limit, state, now - limit.per))
+
+
+@given(limit=LIMITS, gaps=GAPS)
+def test_a_state_of_an_earlier_release_counts_the_same(limit: Limit, gaps: list[float]) -> None:
+    _, state, now = accept(limit, gaps)
+    assert state.total == sum(slot.count for slot in state.slots)
+    stored = msgspec.json.encode(msgspec.to_builtins(state)[:3])  # it had no total
+    earlier = msgspec.json.decode(stored, type=RateState)
+    for at in (now, now + limit.per / 2, now + 2 * limit.per):
+        assert report("default", limit, earlier, at) == report("default", limit, state, at)
+    spend(limit, earlier, now)
+    spend(limit, state, now)
+    assert earlier == state

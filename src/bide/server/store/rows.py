@@ -99,8 +99,8 @@ def event_of(row: tuple[Any, ...]) -> Event:
 
 
 def difference(before: Job, after: Job) -> tuple[tuple[int, ...], list[Any]]:
-    """The columns that a change writes, as indices of FIELDS, and their values. Unchanged fields are identical objects, so `is`
-    skips them quickly.
+    """The columns that a change writes, as indices of FIELDS, and their values. Unchanged fields are identical objects, so
+    `is` skips them quickly.
     """
     old, new = astuple(before), astuple(after)
     columns = tuple([i for i in compress(_INDICES, map(is_not, old, new)) if old[i] != new[i]])
