@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bide.server.store import RecordFilter
 from tests.integration.http.service import Reply, Service, kinds
 from tests.integration.http.test_http_events import SSE, listen, listening
 from tests.integration.http.test_http_identities import (
+    TUS,
     Site,
     _anonymous,
     call,
@@ -71,8 +73,8 @@ async def test_a_token_allows_nothing_but_its_jobs(site: Site, by: str) -> None:
                 assert reply.status == 404, (operation.name, reply)
                 assert _anonymous(reply, value) == _anonymous(absent, UNKNOWN), operation.name
     assert await everything(service) == before
-    assert {"listJobs", "getStatistics", "bulkAction", "listUploads", "submitJob"} <= refused
-    assert {"listWebhooks", "getWebhook", "createToken", "listKinds", "createFile"} <= refused
+    assert {"listJobs", "getStatistics", "bulkAction", "listUploads", "submitJobs"} <= refused
+    assert {"listWebhooks", "getWebhook", "createToken", "listKinds", "createUpload"} <= refused
     assert {"getJob", "getJobEvents", "cancelJob", "deleteJob", "patchFile", "putChunk"} <= hidden
     assert (await service.call("GET", f"/jobs/{mine}", key=token)).status == 200
     assert (await service.call("POST", f"/jobs/{mine}/cancel", key=token)).status == 200
@@ -115,6 +117,132 @@ async def test_a_token_uploads_the_file_of_its_job(site: Site) -> None:
         assert (await service.call("GET", f"{path}?token={token}")).status == status
 
 
+async def test_a_token_submits_jobs_with_its_labels(site: Site) -> None:
+    service = site.service
+    token = await token_of(service, site.a, labels={"user": "7"}, scopes=ALL)
+    keyed = {"idempotency-key": "one"}
+
+    async def post(key: str, headers: dict[str, str] | None = None, **job: Any) -> Reply:
+        job = {"kind": "echo", **job}
+        return await service.call("POST", "/jobs", json=job, key=key, headers=headers or {})
+
+    made = await post(token, keyed, labels={"team": "x"})
+    assert made.status == 202
+    job = made.json()
+    assert job["labels"] == {"user": "7", "team": "x"}
+    assert (await service.call("GET", f"/jobs/{job['jobId']}", key=token)).status == 200
+    again = await post(token, keyed, labels={"team": "x"})
+    assert again.json()["jobId"] == job["jobId"] and again.json()["replayed"]
+    # The same key of another user, and of the backend, is another key.
+    other = await token_of(service, site.a, labels={"user": "8"}, scopes=ALL)
+    for key in (other, site.a):
+        assert (await post(key, keyed)).json()["replayed"] is False
+
+    wrong: tuple[dict[str, Any], ...] = (
+        {"labels": {"user": "8"}},
+        {"priority": 1},
+        {"queue": "slow"},
+        {"webhook": {"url": "http://127.0.0.1:9/"}},
+    )
+    for more in wrong:
+        assert (await post(token, **more)).status == 403, more
+    by_id = await token_of(service, site.a, jobs=[job["jobId"]], scopes=ALL)
+    assert (await post(by_id)).status == 403
+    reader = await token_of(service, site.a, labels={"user": "7"})
+    assert (await post(reader)).status == 403
+    assert (await service.call("POST", f"/jobs?token={token}", json={"kind": "echo"})).status == 401
+
+
+async def test_a_token_submits_no_files_and_no_jobs_of_others(site: Site) -> None:
+    service = site.service
+    token = await token_of(service, site.a, labels={"user": "7"}, scopes=ALL)
+    other = await token_of(service, site.a, labels={"user": "8"}, scopes=ALL)
+    standalone = (await service.call("POST", "/uploads", key=site.a, body=b"data")).json()["uploadId"]
+    encode = {"kind": "encode", "input": {"source": "x"}, "labels": {"user": "8"}}
+    theirs = (await service.call("POST", "/jobs", json=encode, key=site.a)).json()["jobId"]
+    claimed = await service.claim("encode", "video")
+    file = service.blobs.put(theirs, claimed.fence, "a.txt", b"data", "text/plain")
+    await service.finish(claimed, files=(file,))
+    for ref in (
+        {"upload": standalone},
+        {"upload": UNKNOWN},
+        {"job": f"uploads/{standalone}", "name": "x"},
+        {"job": theirs, "name": "a.txt"},
+        {"job": "\0", "name": "a.txt"},
+    ):
+        job = {"kind": "thumbnail", "input": {"video": ref}}
+        reply = await service.call("POST", "/jobs", json=job, key=token)
+        assert reply.status == 422, (ref, reply)
+        wanted = {
+            "size": 1,
+            "kind": "preview",
+            "input": {"video": "x", "other": [ref]},
+            "parameter": "source",
+        }
+        assert (await service.call("POST", "/uploads/presign", json=wanted, key=token)).status == 422
+    mine = {"kind": "thumbnail", "input": {"video": {"job": theirs, "name": "a.txt"}}}
+    assert (await service.call("POST", "/jobs", json=mine, key=other)).status == 202
+    deep = b'{"kind": "echo", "input": {"value": ' + b"[" * 5000 + b"]" * 5000 + b"}}"
+    lines = {"content-type": "application/json"}
+    reply = await service.call("POST", "/jobs", body=deep, headers=lines, key=token)
+    assert reply.status in (202, 400)
+    # A unique job of another user is not shown.
+    unique = {"kind": "preview", "input": {"video": "x"}}
+    assert (await service.call("POST", "/jobs", json=unique, key=other)).status == 202
+    hidden = await service.call("POST", "/jobs", json=unique, key=token)
+    assert hidden.status == 403 and "jobId" not in hidden.json()
+
+
+@pytest.mark.parametrize("way", ["tus", "chunked", "presigned"])
+async def test_a_token_begins_uploads_that_become_its_jobs(site: Site, way: str) -> None:
+    service = site.service
+    token = await token_of(service, site.a, labels={"user": "7"}, scopes=ALL)
+    other = await token_of(service, site.a, labels={"user": "8"}, scopes=ALL)
+
+    async def begin(kind: str | None, **more: Any) -> Reply:
+        if way != "tus":
+            wanted = {"size": 3, "name": "a.mp4", **({"kind": kind} if kind else {}), **more}
+            path = "/uploads/presign" if way == "presigned" else "/uploads/chunked"
+            return await service.call("POST", f"{path}?token={token}", json=wanted)
+        fields = {"filename": "a.mp4", **({"kind": kind} if kind else {})}
+        fields |= {name: json.dumps(value) for name, value in more.items()}
+        encoded = ",".join(f"{n} {base64.b64encode(v.encode()).decode()}" for n, v in fields.items())
+        lines = {**TUS, "Upload-Length": "3", "Upload-Metadata": encoded}
+        return await service.call("POST", f"/files?token={token}", headers=lines)
+
+    assert (await begin(None)).status == 403  # it would be of no job
+    assert (await begin("thumbnail", labels={"user": "8"})).status == 403
+    begun = await begin("thumbnail", labels={"team": "x"})
+    assert begun.status == 201, begun
+    upload = begun.headers["location"].rpartition("/")[2]
+    for key, status in ((token, 200), (other, 404), (site.a, 200), (site.b, 404)):
+        assert (await service.call("GET", f"/uploads/{upload}", key=key)).status == status
+    if way == "tus":
+        lines = {**TUS, "Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"}
+        path = f"/files/{upload}"
+        assert (await service.call("PATCH", path, body=b"abc", headers=lines, key=other)).status == 404
+        assert (await service.call("PATCH", path, body=b"abc", headers=lines, key=token)).status == 204
+        for concat in ("partial", f"final;/files/{upload}"):
+            lines = {**TUS, "Upload-Concat": concat}
+            lines |= {"Upload-Length": "3"} if concat == "partial" else {}
+            lines |= {"Upload-Metadata": f"kind {base64.b64encode(b'thumbnail').decode()}"}
+            assert (await service.call("POST", "/files", headers=lines, key=token)).status == 403
+    elif way == "chunked":
+        path = f"/uploads/{upload}/chunks/0"
+        assert (await service.call("PUT", path, body=b"abc", key=other)).status == 404
+        assert (await service.call("PUT", path, body=b"abc", key=token)).status == 200
+    else:
+        url = begun.json()["url"].partition("//")[2].partition("/")[2]
+        lines = {"content-length": "3", "content-type": begun.json()["headers"]["Content-Type"]}
+        assert (await service.call("PUT", f"/{url}", body=b"abc", headers=lines)).status == 200
+        assert (await service.call("POST", f"/uploads/{upload}/complete", key=other)).status == 404
+        assert (await service.call("POST", f"/uploads/{upload}/complete", key=token)).status == 200
+    job = (await service.call("GET", f"/uploads/{upload}", key=token)).json()["jobId"]
+    shown = (await service.call("GET", f"/jobs/{job}", key=token)).json()
+    assert shown["labels"] == {"user": "7", "team": "x"}
+    assert (await service.call("GET", f"/jobs/{job}", key=other)).status == 404
+
+
 async def test_a_token_in_a_url_is_accepted_where_pages_need_it(site: Site) -> None:
     job = await submit(site, site.a)
     token = await token_of(site.service, site.a, jobs=[job], scopes=ALL)
@@ -144,6 +272,7 @@ async def test_a_token_in_a_url_is_accepted_where_pages_need_it(site: Site) -> N
             "getParts",
         ),
         *("headFile", "patchFile", "overrideFileMethod", "deleteFile"),
+        *("createFile", "createChunkedUpload", "presignUpload"),
     }
     assert (await site.service.call("GET", f"/jobs?token={token}", key=site.a)).status == 422
     lines = {"authorization": token}

@@ -79,7 +79,7 @@ async def begin(request: HttpRequest) -> Response:
     upload = await request.components.uploads.begin(
         Way.CHUNKS,
         clean_name(wanted.name),
-        wanted.job(request),
+        await wanted.job(request),
         size=wanted.size,
         content_type=clean_type(wanted.content_type),
         chunk_size=chunk_size,
@@ -151,9 +151,11 @@ OPERATIONS = [
         "Begin an upload in chunks",
         "uploads",
         description="Chunk n begins at byte n × `chunkSize`; the last one may be shorter.",
+        parameters=(TOKEN,),
         body="NewChunked",
         reads=NewChunked,
         scope="submit",
+        narrows=True,
         responses=(
             ResponseSpec(201, "The upload; send its chunks.", ChunkState, headers=("Location",)),
         ),

@@ -8,6 +8,7 @@ import msgspec
 
 from bide.core.wire.http import Dedupe, read_idempotency_key
 from bide.server.http.request import HttpRequest
+from bide.server.http.restrictions import restrict_upload
 from bide.server.intake import SubmittedWebhook
 from bide.server.uploads.upload_jobs import UploadJob, make_upload_job
 
@@ -29,10 +30,10 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
     dedupe: Dedupe | None = None
     webhook: SubmittedWebhook | None = None
 
-    def job(self, request: HttpRequest) -> UploadJob | None:
+    async def job(self, request: HttpRequest) -> UploadJob | None:
         """Return the job that the upload creates; None without a kind."""
         if self.kind is None:
-            return None
+            return await restrict_upload(request, None)
         fields = {
             "kind": self.kind,
             "priority": self.priority,
@@ -43,10 +44,11 @@ class NewUpload(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
             "dedupe": self.dedupe,
             "webhook": self.webhook,
         }
-        return make_upload_job(
+        made = make_upload_job(
             fields,
             msgspec.json.encode(self.input),
             parameter=self.parameter,
             key=read_idempotency_key(self.idempotency_key),
             trace_id=request.trace_id,
         )
+        return await restrict_upload(request, made)

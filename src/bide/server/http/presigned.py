@@ -126,7 +126,7 @@ async def presign(request: HttpRequest) -> Response:
     wanted = decode(_new, await request.json())
     upload, inserted = await presigned.begin(
         clean_name(wanted.name),
-        wanted.job(request),
+        await wanted.job(request),
         size=wanted.size,
         multipart=wanted.multipart,
         content_type=clean_type(wanted.content_type),
@@ -275,9 +275,11 @@ OPERATIONS = [
         "Sign a request that stores a file directly in storage",
         "uploads",
         description="Send the file, then POST /uploads/{uploadId}/complete. With a kind, the job waits for it as UPLOADING.",
+        parameters=(TOKEN,),
         body="NewPresigned",
         reads=NewPresigned,
         scope="submit",
+        narrows=True,
         responses=(
             ResponseSpec(
                 201,

@@ -67,7 +67,7 @@ class HttpOperation:
     other_parameters: bool = False  # it ignores unknown query parameters, instead of refusing them
     audited: bool = False  # the audit log has it, although it is a GET
     example: str = ""  # arguments of `curl`, with $BASE for the URL of the service
-    # It shows a caller who sees some jobs only these, although its path names none.
+    # It shows a caller who sees some jobs only these, or creates only such jobs, although its path names none.
     narrows: bool = False
 
     @property

@@ -39,6 +39,7 @@ from bide.server.http.request import (
     object_response,
     wrong_parameter,
 )
+from bide.server.http.restrictions import check_outcome, restrict, restrict_key
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import KEY_PATTERN, ref
 from bide.server.http.status import PREFER, JobView, hold, retry_after_header
@@ -82,15 +83,22 @@ async def _submit(request: HttpRequest) -> Response:
     key = read_idempotency_key(request.header(b"idempotency-key"))
     preferred = request.header(b"prefer")
     preferences = read_prefer((preferred,)) if preferred is not None else Preferences()
+    restricted = request.principal.is_restricted
+    if restricted:
+        key = restrict_key(request.principal, key)
     if is_form(request.header(b"content-type")):
         stored = await _submit_form(request, key)
     else:
         submission = read_submission(await request.json())
         if request.scope["query_string"]:
             submission = _with_query(request, submission)
+        if restricted:
+            submission = await restrict(request, submission)
         stored = await request.components.intake.submit(
             submission, key=key, trace_id=request.trace_id, tenant=request.tenant
         )
+    if restricted:
+        check_outcome(request.principal, stored)
     if not stored.created:
         await request.components.progress.refresh((stored.job,))
     shown = JobView(request, stored.job)
@@ -135,6 +143,8 @@ async def _submit_form(request: HttpRequest, key: str | None) -> Inserted:
                     errors=[{"pointer": "/job", "detail": "missing"}],
                 )
             submission = _with_query(request, read_submission(form.fields["job"]))
+            if request.principal.is_restricted:
+                submission = await restrict(request, submission)
             return await request.components.uploads.direct.submit(
                 submission, form.files, key=key, trace_id=request.trace_id, tenant=request.tenant
             )
@@ -193,6 +203,7 @@ OPERATIONS = [
         content=((TYPE, ref("SubmissionForm")),),
         parts=(("job", JSON_TYPE),),
         scope="submit",
+        narrows=True,
         responses=(
             ResponseSpec(
                 202,

@@ -17,6 +17,7 @@ import msgspec
 from bide.core.errors import (
     ChecksumMismatch,
     FinalUpload,
+    Forbidden,
     Gone,
     IdempotencyConflict,
     IdempotencyKeyRequired,
@@ -55,6 +56,7 @@ from bide.core.wire.tus import (
 )
 from bide.server.http.attachments import attachment
 from bide.server.http.request import REPLAYED, BodyStream, Headers, HttpRequest, Response
+from bide.server.http.restrictions import restrict_upload
 from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, find_upload, read_sha256, remove
@@ -115,7 +117,7 @@ async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
     metadata = request.header(b"upload-metadata") or ""
     given = read_metadata(metadata)
     name = clean_name(given.get("filename") or given.get("name"))
-    job = _job(request, given)
+    job = await restrict_upload(request, _job(request, given))
     if job is not None and job.submission.webhook is not None and job.submission.webhook.secret:
         # HEAD returns the metadata, and no response has a secret.
         metadata = without(metadata, "webhook")
@@ -128,6 +130,8 @@ async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
         "tenant": request.tenant,
     }
     partial, urls = read_concat(request.header(b"upload-concat"))
+    if (partial or urls) and request.principal.is_restricted:
+        raise Forbidden("a token begins no uploads in parts")  # parts are of no job
     size = _size(request, final=bool(urls))
     body = BodyStream(request, received if size is None else None)
     sent = await _has_body(request, body) or size == 0
@@ -394,10 +398,12 @@ OPERATIONS = [
             _header("Upload-Concat", "`partial`, or `final;` and the URLs of the partial uploads."),
             _CHECKSUM,
             _DIGEST,
+            TOKEN,
         ),
         content=((BODY_TYPE, BINARY),),
         needs_body=False,
         scope="submit",
+        narrows=True,
         responses=(
             ResponseSpec(201, "Send the bytes to `Location`.", headers=("Location", *_RESPONSE_HEADERS)),
         ),

@@ -32,11 +32,11 @@ from bide.server.http.request import (
     object_response,
     wrong_parameter,
 )
+from bide.server.http.restrictions import sees_upload
 from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
-from bide.server.http.status import NO_JOB, UNCACHED
+from bide.server.http.status import UNCACHED
 from bide.server.limits import ReceivedBytes
-from bide.server.store import Missing
 from bide.server.upload_record import Upload, UploadStatus, WireUpload, wire_upload
 from bide.server.uploads.direct import DirectUpload
 from bide.server.uploads.names import clean_name, clean_type, read_disposition
@@ -69,8 +69,7 @@ async def find_upload(request: HttpRequest) -> Upload:
         upload = await uploads.find(request.args[0], request.tenant)
     except Gone:
         return await uploads.find(request.args[0], NO_TENANT)
-    (job,) = await request.components.store.get((upload.job_id or NO_JOB,))
-    if isinstance(job, Missing) or not principal.sees(job):
+    if not await sees_upload(request, upload):
         return await uploads.find(request.args[0], NO_TENANT)
     return upload
 
