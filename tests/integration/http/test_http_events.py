@@ -75,7 +75,8 @@ async def listen(answer: aiohttp.ClientResponse) -> AsyncGenerator[Heard, None]:
             yield Heard(fields["event"], fields.get("id"), json.loads(fields["data"]), retry)
             fields = {}
         else:
-            assert not fields or set(fields) == {":"}, f"a block without an event: {fields}"
+            renewed = fields == {"retry": "10"}  # the credential is no longer valid
+            assert renewed or not fields or set(fields) == {":"}, f"a block without an event: {fields}"
             fields = {}
 
 

@@ -17,12 +17,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from bide.core.jobs.record import Progress
 from bide.core.jobs.state_machine import Emitted, Rerun
-from bide.server.config import Config, EventsConfig, HttpConfig
+from bide.server.config import Config, EventsConfig, HttpConfig, LimitsConfig
 from bide.server.http import websocket
 from bide.server.progress import LiveProgress
 from bide.service.httpd.connection import ConnectionLimits
 from bide.service.httpd.server import HttpServer, bind
 from tests.integration.http.service import MAX_BODY, Service, attempt
+from tests.integration.http.test_http_events import listening
 from tests.waiting import eventually
 
 TIMEOUT = 10.0
@@ -433,3 +434,24 @@ async def test_aiohttp(service: Service, site: Site) -> None:
         await service.finish(await service.claim())
         heard = [await connection.receive_json(timeout=TIMEOUT) for _ in range(3)]
         assert [m["type"] for m in heard] == ["status", "status", "end"]
+
+
+async def test_open_websockets_are_limited(tmp_path: Path) -> None:
+    config = Config(limits=LimitsConfig.read({"streams": 1}))
+    async with Service(tmp_path, config=config).opened() as service, listening(service) as client:
+        url = str(client._base_url).rstrip("/").replace("http", "ws", 1) + "/ws"
+        connect = websockets.asyncio.client.connect
+        async with connect(url, proxy=None):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url, proxy=None)
+            assert refused.value.response.status_code == 429
+            assert refused.value.response.headers["Retry-After"] == "10"
+            stream = await client.get("/events", headers={"Accept": "text/event-stream"})
+            assert stream.status == 429
+        async with asyncio.timeout(TIMEOUT):
+            while True:  # the service learns that the first one has left
+                try:
+                    await (await connect(url, proxy=None)).close()
+                    return
+                except InvalidStatus:
+                    await asyncio.sleep(0.01)

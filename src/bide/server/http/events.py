@@ -69,6 +69,8 @@ MAX_IDS = 100
 MAX_WAITING_BYTES = 16 * 1024 * 1024  # of events that wait for a slow listener
 # Milliseconds; random, so that the listeners of a service that restarts do not return all at once.
 RETRY = (1000, 5000)
+# At the end of a stream whose credential is no longer valid: a listener with a newer token continues at once.
+RENEW = b"retry: 10\n\n"
 _VARY = (b"vary", b"Accept, Prefer, Authorization")
 _NO_STORE: Headers = [(b"cache-control", b"no-store"), _VARY]
 _SSE: Headers = [
@@ -475,6 +477,8 @@ class EventStream:
                 # A listener that does not get the terminal event has no other cursor that leads to 204.
                 here = EventCursor(self._subscription.epoch, self._ended_after)
                 await self._part(render_sse("end", b"{}", here))
+            elif self._closed and not self._request.is_valid:
+                await self._part(RENEW)
             await self._part(b"", more=False)
         except Problem:  # the job was removed, and the caller finds out when it reconnects
             await self._part(b"", more=False)

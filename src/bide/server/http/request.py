@@ -236,10 +236,15 @@ class HttpRequest:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether the credential of the caller is still valid."""
+        authenticator = self.components.authenticator
+        return authenticator is None or authenticator.is_valid(self.principal)
+
     def check_valid(self) -> None:
         """Raise Unauthenticated if the credential of the caller is no longer valid."""
-        authenticator = self.components.authenticator
-        if authenticator is not None and not authenticator.is_valid(self.principal):
+        if not self.is_valid:
             raise Unauthenticated("the credential was revoked or has expired during the request")
 
     @property
@@ -286,13 +291,15 @@ def _encoded(coding: str) -> UnsupportedMedia:
 
 
 class BodyStream:
-    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate. `received`: its size
-    was not declared, so its bytes count for the limit of the tenant as they arrive.
+    """The body of a request as an asynchronous iterator. It may have any size, but has a minimal rate. It ends with
+    Unauthenticated if the credential of the caller is no longer valid. `received`: its size was not declared, so its bytes
+    count for the limit of the tenant as they arrive.
     """
 
     def __init__(self, request: HttpRequest, received: ReceivedBytes | None = None) -> None:
         self._receive = request.receive
         self._received = received
+        self._check_valid = None if request.principal.credential is None else request.check_valid
         self._ended = False
         coding = request.header(b"content-encoding")
         extension = (request.scope.get("extensions") or {}).get(STREAM)
@@ -309,6 +316,8 @@ class BodyStream:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Disconnected
+            if self._check_valid is not None:
+                self._check_valid()
             self._ended = not message.get("more_body", False)
             data: bytes = message.get("body", b"")
             if data:
