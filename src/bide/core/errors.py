@@ -399,8 +399,8 @@ class IdempotencyConflict(Problem):
 class QuotaExceeded(Problem):
     code, status, title, retryable = "quota-exceeded", 429, "Quota exceeded", True
     meaning = (
-        "The tenant has reached one of its limits: submissions per time, waiting jobs, stored bytes, open streams or "
-        "uploads."
+        "The tenant has reached one of its limits: submissions per time, waiting jobs, stored bytes, open streams, "
+        "uploads or bulk actions."
     )
     remedy = (
         "Wait for the seconds in Retry-After, then send the request again. RateLimit and RateLimit-Policy in every "

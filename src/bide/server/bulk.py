@@ -36,6 +36,7 @@ from bide.core.json_log import about_job
 from bide.core.wire.http import ID_PATTERN, Event, encode, job_id, read_instant_at
 from bide.server.blobs import Blobs
 from bide.server.intake import Intake, accepted, new_trace_id
+from bide.server.limits import too_many
 from bide.server.progress import LiveProgress, ProgressSink, attempt_key
 from bide.server.registry import BULK, SERVICE_QUEUE, Registry
 from bide.server.search import FilterFields, read_filter
@@ -64,6 +65,7 @@ PAUSE = 2  # times the duration of a page, after each page
 IDS = 2000  # ids per query
 MAX_IDS = 1000  # ids in a filter
 COUNT_IDS = 10_000
+MAX_UNENDED = 100  # bulk actions of a tenant
 CONCURRENT = 2  # bulk actions that one service runs at the same time
 CLAIM_EVERY = 10.0  # seconds, in case that a hint was lost
 RETRY_AFTER = 1.0  # seconds after the store was unavailable
@@ -151,7 +153,7 @@ class BulkActions:
     async def submit(
         self, request: BulkRequest, tenant: str, *, key: str | None = None, trace_id: str | None = None
     ) -> Inserted:
-        """Store the job of a bulk action. Raises InvalidInput and NotConfirmed."""
+        """Store the job of a bulk action. Raises InvalidInput, NotConfirmed and QuotaExceeded."""
         self._intake.check_open()
         if key is not None and "\0" in key:
             raise InvalidInput("an idempotency key cannot contain NUL")
@@ -163,6 +165,8 @@ class BulkActions:
             if request.confirm != found:
                 given = "no confirm" if request.confirm is None else f"confirm={request.confirm}"
                 raise NotConfirmed(f"the request has {given}, but {found} jobs match")
+        if not repeated:
+            await self._check_limit(tenant)
         order = BulkOrder(request.action, request.filter, render_instant(before), end, request.priority)
         now = self._store.now()
         job = Job(
@@ -181,6 +185,14 @@ class BulkActions:
         (outcome,) = await self._store.insert([new])
         self._hint()
         return accepted(outcome, new)
+
+    async def _check_limit(self, tenant: str) -> None:
+        """Raise QuotaExceeded if the tenant has too many bulk actions that have not ended."""
+        unended = Filter(tenant=tenant, kind=BULK, status=LIVE)
+        if await self._store.count(unended, MAX_UNENDED) >= MAX_UNENDED:
+            raise too_many(
+                "bulk", f"the tenant has {MAX_UNENDED} bulk actions that have not ended, the limit"
+            )
 
     async def _end(self) -> tuple[float, str]:
         """An instant after all jobs that exist, and the smallest id of that instant. Ids have a resolution of 1 ms: wait

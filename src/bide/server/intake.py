@@ -465,7 +465,7 @@ class Intake:
             else next((f for f in owner.files if f.name == ref.name), None)
         )
         if found is None:
-            raise _no_file(f"job {ref.job} has no file {ref.name!r}")
+            raise _no_file(f"job {ref.job[:100]} has no file {ref.name[:255]!r}")
         return found
 
 

@@ -247,7 +247,7 @@ class ServiceLimits:
             return
         most = limits.uploads
         if most is not None and await self._uploads.take(tenant, 1, most) is not None:
-            raise _too_many("uploads", f"the tenant has {most} incomplete uploads, the limit")
+            raise too_many("uploads", f"the tenant has {most} incomplete uploads, the limit")
         try:
             async with self.receiving(tenant) as received:
                 await received.add(upload.reserved)
@@ -272,7 +272,7 @@ class ServiceLimits:
         if most is None:
             return _nothing
         if await self._streams.take(tenant, 1, most) is not None:
-            raise _too_many("streams", f"the tenant has {most} open streams, the limit")
+            raise too_many("streams", f"the tenant has {most} open streams, the limit")
         return partial(self._streams.give_back, tenant, 1, most)
 
     # --- responses
@@ -313,7 +313,7 @@ class ReceivedBytes:
         used = await self._allowance.take(self._tenant, size, most)
         if used is not None:
             detail = f"the tenant stores {used} of {most} bytes; {size} more do not fit. Delete uploads or jobs"
-            raise _too_many("bytes", detail)
+            raise too_many("bytes", detail)
         self._size += size
 
     async def __aenter__(self) -> ReceivedBytes:
@@ -328,7 +328,7 @@ def _nothing() -> None:
     pass
 
 
-def _too_many(limit: str, detail: str) -> QuotaExceeded:
+def too_many(limit: str, detail: str) -> QuotaExceeded:
     """The problem of a limit that only other requests can make room in."""
     return QuotaExceeded(
         detail,

@@ -500,7 +500,7 @@ class Registry:
     def kind(self, name: str) -> Kind:
         if is_reserved(name):
             raise UnknownKind(
-                f"kind {name!r} is reserved for the service, and cannot be submitted. POST /bulk starts a bulk action",
+                f"kind {name[:100]!r} is reserved for the service, and cannot be submitted. POST /bulk starts a bulk action",
                 errors=[{"pointer": "/kind", "detail": "reserved kind"}],
             )
         try:
@@ -508,7 +508,7 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self.kinds)) or "none"
             raise UnknownKind(
-                f"kind {name!r} does not exist; this service has: {known}",
+                f"kind {name[:100]!r} does not exist; this service has: {known}",
                 errors=[{"pointer": "/kind", "detail": "unknown kind"}],
             ) from None
 

@@ -354,3 +354,22 @@ async def test_reserved_kinds_cannot_be_submitted_or_declared(service: Service) 
 
         @Registry().job(name="bide.mine")
         def mine() -> None: ...
+
+
+async def test_a_tenant_has_a_limited_number_of_bulk_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "MAX_UNENDED", 3)
+    async with Service(tmp_path).opened() as service:  # nothing runs them
+        wanted = {"action": "cancel", "filter": {}}
+        keyed = {"idempotency-key": "first"}
+        first = await service.call("POST", "/bulk", json=wanted, headers=keyed)
+        for _ in range(2):
+            assert (await post(service, "cancel", {})).status == 202
+        refused = await post(service, "cancel", {})
+        assert (refused.status, refused.json()["limit"]) == (429, "bulk")
+        assert await count(service, "cancel", {}) == 0
+        again = await service.call("POST", "/bulk", json=wanted, headers=keyed)
+        assert again.json()["jobId"] == first.json()["jobId"] and again.json()["replayed"]
+        assert (await service.call("POST", f"/jobs/{first.json()['jobId']}/cancel")).status == 200
+        assert (await post(service, "cancel", {})).status == 202

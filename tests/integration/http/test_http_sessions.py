@@ -13,7 +13,7 @@ import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from bide.server.config import AuthConfig, Config, HttpConfig
-from bide.server.identities import SCOPES
+from bide.server.identities import SCOPES, sessions
 from bide.server.identities.sessions import LIFETIME, MAX_SESSIONS
 from bide.server.store import RecordFilter
 from tests.integration.http.service import Reply, Service, kinds, scope
@@ -279,3 +279,33 @@ async def test_without_authentication_nobody_signs_in(tmp_path: Path) -> None:
         assert (await service.call("POST", "/session", json={"key": "x"})).status == 409
         assert (await service.call("DELETE", "/session")).status == 204
         assert (await service.call("DELETE", "/session?everywhere=true")).status == 204
+
+
+async def test_guessed_cookies_read_the_store_one_at_a_time(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text of another form is not looked up at all."""
+    reading, most, reads = 0, 0, 0
+    read = service.store.records
+
+    async def counted(table: Any, filter: Any) -> dict[str, str]:
+        nonlocal reading, most, reads
+        reading, reads = reading + 1, reads + 1
+        most = max(most, reading)
+        await asyncio.sleep(0.01)
+        reading -= 1
+        found: dict[str, str] = await read(table, filter)
+        return found
+
+    monkeypatch.setattr(service.store, "records", counted)
+    monkeypatch.setattr(sessions, "MAX_LOOKUPS", 5)
+
+    async def ask(text: str) -> int:
+        reply = await service.call("GET", "/jobs", headers={"cookie": f"bide_session={text}"})
+        return reply.status
+
+    assert {await ask(text) for text in ("x", "x" * 42, "x" * 44, "-" * 43, "x" * 5000)} == {401}
+    assert reads == 0
+    statuses = await asyncio.gather(*(ask(f"{number:043d}") for number in range(20)))
+    assert (statuses.count(401), statuses.count(503)) == (5, 15)
+    assert (most, reads) == (1, 5)

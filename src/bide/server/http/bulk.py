@@ -12,6 +12,7 @@ from bide.core.errors import (
     NotConfirmed,
     PayloadTooLarge,
     QueryTimeout,
+    QuotaExceeded,
     UnsupportedMedia,
 )
 from bide.core.wire.http import JobStatus, read_idempotency_key
@@ -77,7 +78,7 @@ OPERATIONS = [
         ),
         problems=(
             *(MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput, NotConfirmed),
-            *(IdempotencyConflict, Gone, QueryTimeout),
+            *(IdempotencyConflict, Gone, QueryTimeout, QuotaExceeded),
         ),
         example="-X POST $BASE/bulk -H 'Content-Type: application/json' "
         '-d \'{"action": "retry", "filter": {"status": "ERROR"}, "dryRun": true}\'',

@@ -38,7 +38,8 @@ _ID_LETTERS = string.digits + string.ascii_lowercase
 _ID_LENGTH = 12
 ID_PATTERN = f"[0-9a-z]{{{_ID_LENGTH}}}"
 _ID = re.compile(ID_PATTERN)
-_KEY = re.compile(f"bide_({ID_PATTERN})_([0-9A-Za-z]{{{_SECRET_LENGTH}}})")
+_SECRET = re.compile(f"[0-9A-Za-z]{{{_SECRET_LENGTH}}}")
+_KEY = re.compile(f"bide_({ID_PATTERN})_({_SECRET.pattern})")
 _NO_HASH = hashlib.sha256(b"").hexdigest()
 
 
@@ -69,6 +70,11 @@ def new_secret() -> str:
         number, digit = divmod(number, len(_LETTERS))
         letters.append(_LETTERS[digit])
     return "".join(letters)
+
+
+def is_secret(text: str) -> bool:
+    """Whether the text has the form of a secret."""
+    return _SECRET.fullmatch(text) is not None
 
 
 def _hash(secret: str) -> str:

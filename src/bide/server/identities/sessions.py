@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
@@ -16,16 +17,17 @@ from dataclasses import replace
 
 import msgspec
 
-from bide.core.errors import Forbidden, Unauthenticated
+from bide.core.errors import Forbidden, Unauthenticated, Unavailable
 from bide.server.identities import Principal
 from bide.server.identities.authenticator import mark_changed
-from bide.server.identities.keys import KeyCredentials, new_secret
+from bide.server.identities.keys import KeyCredentials, is_secret, new_secret
 from bide.server.store import RecordAccess, RecordFilter, RecordStore, StoreUnavailable
 
 LIFETIME = 7 * 86400.0  # seconds, with a key
 # With an issuer: the service does not notice that the issuer has locked a user, or changed the claims.
 USER_LIFETIME = 12 * 3600.0
 MAX_SESSIONS = 100  # per key or user; a new one ends the oldest
+MAX_LOOKUPS = 100  # requests that wait for the store because of an unknown cookie
 # A header cannot contain a line break, so no Authorization header has the token of a session.
 _PREFIX = "session\n"
 USER = "oidc:"  # the begin of the subject of a user; the id of a key has no colon
@@ -77,6 +79,8 @@ class SessionCredentials:
         self._issuer = issuer
         self._sessions: dict[str, Session] = {}  # by the hashes of their texts
         self._loads = 0
+        self._lookups = asyncio.Lock()
+        self._waiting = 0
         self.on_change: Callable[[], Awaitable[None]] | None = None
 
     # --- signing in and out
@@ -157,16 +161,31 @@ class SessionCredentials:
     async def verify(self, token: str) -> Principal | None:
         if not token.startswith(_PREFIX):
             return None
-        digest = _hash(token.removeprefix(_PREFIX))
+        text = token.removeprefix(_PREFIX)
+        if not is_secret(text):
+            raise _ended()
+        digest = _hash(text)
         session = self._sessions.get(digest)
         while session is None:  # another replica may have begun it
             loads = self._loads
-            found = (await self._read([digest])).get(digest)
-            if found is None:
-                raise _ended()
+            found = await self._look_up(digest)
             if loads == self._loads:  # otherwise it may have ended meanwhile
                 session = self._sessions[digest] = found
         return self._principal(digest, session)
+
+    async def _look_up(self, digest: str) -> Session:
+        """Read a session from the store. Guessed cookies come here, so it reads one at a time, and few wait for it."""
+        if self._waiting >= MAX_LOOKUPS:
+            raise Unavailable("too many requests have an unknown session; try again")
+        self._waiting += 1
+        try:
+            async with self._lookups:
+                found = (await self._read([digest])).get(digest)
+        finally:
+            self._waiting -= 1
+        if found is None:
+            raise _ended()
+        return found
 
     def _principal(self, digest: str, session: Session) -> Principal:
         if session.expires_at <= self._store.now():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from bide.server.config import UploadConfig
 from bide.server.store import UploadBytes
 from bide.server.upload_record import Upload
 
+log = logging.getLogger("bide.uploads")
 SPARE = 64 * 1024 * 1024  # free disk space that uploads leave for the database
 STRIDE = 1024 * 1024  # bytes that a request is charged in advance
 
@@ -58,9 +60,11 @@ class Quota:
         firm = min(self._firm, self._reserved)
         available = free if reserved else max(free - self._reserved, (free - firm) // 2)
         if size > available:
+            used = f"{quota - free} of {quota} bytes used, {self._reserved} reserved"
+            log.warning("The upload quota is full: %d bytes requested, %s", size, used)
+            # Without these numbers, because they are of all tenants.
             raise StorageFull(
-                f"The upload quota is full: {size} bytes requested, {quota - free} of {quota} used, "
-                f"{self._reserved} reserved. Delete uploads or raise --upload-quota."
+                f"The upload quota is full: {size} bytes requested. Delete uploads or raise --upload-quota."
             )
         return available
 
@@ -70,9 +74,10 @@ class Quota:
         except FileNotFoundError:
             return
         if size + SPARE > free:
+            kept = f"{free} free, {SPARE} of them kept for the database"
+            log.warning("The disk for uploads is full: %d bytes requested, %s", size, kept)
             raise StorageFull(
-                f"the disk for uploads is full: {size} bytes requested, {free} free, {SPARE} of them kept for the database. "
-                "Delete uploads or free disk space."
+                f"the disk for uploads is full: {size} bytes requested. Delete uploads or free disk space."
             )
 
     def add(self, upload: Upload) -> None:
