@@ -88,6 +88,11 @@ def test_keys_are_managed_over_http(service: Protected) -> None:
     assert service.bide("list", "--json", key=rotated["key"])
     service.bide("keys", "revoke", made["id"], key=service.admin)
     assert "401 unauthenticated" in service.bide("list", key=rotated["key"], code=1)
+    # The first key, which the fixture has created in the data folder, is in the audit log.
+    lines = {"Authorization": f"Bearer {service.admin}"}
+    found = service.ask("GET", "/audit?operation=createKey", headers=lines)["entries"][-1]
+    assert found["subject"].startswith("cli:") and found["address"] is None
+    assert found["resource"] == f"/keys/{service.admin.split('_')[1]}"
 
 
 def test_the_client_sends_its_key_with_every_request(service: Protected, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from bide.server.identities.audit import AuditLog
 from bide.server.identities.authenticator import Authenticator
 from bide.server.identities.keys import ApiKeys, KeyCredentials
 from bide.server.identities.oidc import OidcCredentials
+from bide.server.identities.recorded_keys import RecordedKeys
 from bide.server.identities.sessions import SessionCredentials
 from bide.server.identities.sign_in import OidcSignIn
 from bide.server.identities.tokens import TokenCredentials
@@ -256,7 +257,11 @@ async def open_keys(config: Config) -> AsyncIterator[ApiKeys]:
         store = make_store(config.store, folder)
         await store.open(lambda events: None)
         try:
-            yield ApiKeys(store)
+            audit = AuditLog(store, config.auth.audit)
+            try:
+                yield RecordedKeys(store, audit)
+            finally:
+                await audit.write()
         finally:
             await store.close()
     finally:
