@@ -294,3 +294,13 @@ def error_codes() -> set[str]:
     found = {word for word in words if re.fullmatch(r"[A-Z]+(_[A-Z]+)*", word) and len(word) > 3}
     assert {"TIMEOUT", "POISONED", "CHILD_FAILED"} <= found
     return found - {"BIDE_CHILD_OF", "BIDE_LOG_FORMAT", "SC_PAGE_SIZE"}
+
+
+def test_the_tests_that_the_page_on_security_names_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "security.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    found = {name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)\(", text, re.M)}
+    assert len(named) > 40 and named <= found, named - found
+    for path in re.findall(r"`(tests/[\w/]+\.py)`", page):
+        assert (ROOT / path).exists(), path
