@@ -39,6 +39,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "examples/ocr/README.md": {
         "$ pip install '.[server]' pillow": "installs from the network",
     },
+    "examples/tenants/README.md": {
+        "$ pip install '.[server]' fastapi uvicorn": "installs from the network",
+    },
 }
 
 # Files of the repository that a page asks its reader to copy into the folder.
