@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import secrets
 from typing import Any
 
 from bide.server.identities import DEFAULT_TENANT
 from bide.server.identities.audit import AuditEntry, AuditLog
 from bide.server.identities.keys import OVERLAP, ApiKey, ApiKeys
-from bide.server.intake import new_trace_id
 from bide.server.store import RecordStore
 
 
@@ -37,7 +37,7 @@ class RecordedKeys(ApiKeys):
     def _record(self, operation: str, method: str, path: str, status: int, made: str = "") -> None:
         at, who = round(self._store.now(), 3), f"cli:{_user()}"
         entry = AuditEntry(
-            at, who, DEFAULT_TENANT, operation, method, path, made, "", status, new_trace_id()
+            at, who, DEFAULT_TENANT, operation, method, path, made, "", status, secrets.token_hex(16)
         )
         self._audit.add(entry)
 
