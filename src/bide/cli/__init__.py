@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("bide.cli.submit:submit", "Send a job to a service."),
     "sync": ("bide.cli.sync:sync", "Run a pipeline: export, wait, download, normalize, publish."),
     "wait": ("bide.cli.wait:wait", "Wait for jobs and print how each ended."),
+    "watch": ("bide.cli.watch:watch", "Watch running jobs, queues and failures."),
     "webhooks": ("bide.cli.webhooks:webhooks", "Create, list, test, replay and delete webhooks."),
     "worker": ("bide.cli.worker:worker", "Run jobs of MODULE:app for services with --engine celery."),
 }

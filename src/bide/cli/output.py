@@ -204,8 +204,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty:
 
 
 def print_details(job: JobStatus) -> None:
-    """One job, one line per field; unknown fields are left out."""
-    facts = {
+    """One job, one line per field."""
+    for name, value in job_facts(job).items():
+        print_line(f"{name:>9}  {value}")
+
+
+def job_facts(job: JobStatus) -> dict[str, str]:
+    """What is known about a job, by the name of the field; unknown fields are left out."""
+    facts: dict[str, str | None] = {
         "job": job.job_id,
         "kind": job.kind,
         "status": " ".join([str(job.status), *(f"({mark})" for mark in _marks(job))]),
@@ -228,9 +234,7 @@ def print_details(job: JobStatus) -> None:
         "files": ", ".join(f"{file.name} ({file.size} bytes)" for file in job.files),
         "result": "" if job.result is None else compact(job.result),
     }
-    for name, value in facts.items():
-        if value:
-            print_line(f"{name:>9}  {value}")
+    return {name: value for name, value in facts.items() if value}
 
 
 def percent(job: JobStatus) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bide.server.config import AdmissionConfig, LimitsConfig
 
 CLIENT_SETTINGS = {"url", "key_file"}
-CLIENT_COMMANDS = {"audit", "cancel", "list", "retry", "status", "submit", "wait"}
+CLIENT_COMMANDS = {"audit", "cancel", "list", "retry", "status", "submit", "wait", "watch"}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
