@@ -155,6 +155,13 @@ class MemoryTransaction(Transaction):
             for other in self.tables.jobs.values()
         )
 
+    def unblock_stranded(self) -> set[tuple[str, str]]:
+        held = {job.concurrency_key for job in self.tables.jobs.values() if job.held}
+        waiting = [self.tables.jobs[i] for i in self.tables.blocked]
+        stranded = [job for job in waiting if job.concurrency_key not in held]
+        self.tables.blocked.difference_update(job.id for job in stranded)
+        return {(job.queue, job.kind) for job in stranded}
+
     def wake(self) -> tuple[set[tuple[str, str]], float | None]:
         since, self.tables.woken = self.tables.woken, self.now
         dues = [(job.due, job) for job in self.tables.jobs.values() if job.due is not None]

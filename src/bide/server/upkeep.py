@@ -42,6 +42,7 @@ from bide.server.worker import work_folders
 
 log = logging.getLogger("bide.upkeep")
 SAVE_EVERY = 10.0
+REPAIR_EVERY = 30.0  # seconds between two searches for jobs that are blocked without a reason
 LOG_EVERY = 60.0
 OVERDUE_FACTOR = 3.0  # a job is overdue after this many times the 99th percentile of its kind
 MIN_PAUSE = 0.005  # the store's clock may run more slowly than this machine's
@@ -184,6 +185,7 @@ class Upkeep:
         self._wake_up = asyncio.Event()
         self._next_due: float | None = None
         self._next_save = 0.0
+        self._next_repair = 0.0
         self._next_overdue = 0.0
         self._next_log = 0.0
         self._undecided = 0  # the most lost attempts of unknown kinds in one query so far
@@ -251,6 +253,9 @@ class Upkeep:
         if now >= self._next_save:
             self._next_save = now + SAVE_EVERY
             parts.append(self._save)
+        if now >= self._next_repair:
+            self._next_repair = now + REPAIR_EVERY
+            parts.append(self._repair)
         self._check_descriptors(now)
         await _run_all(parts)
 
@@ -259,6 +264,11 @@ class Upkeep:
         pairs, due = await self._store.wake()
         self._next_due = min((at for at in (due, self._next_due) if at is not None), default=None)
         for queue, kind in pairs:
+            self._hint(queue, kind)
+
+    async def _repair(self) -> None:
+        """Unblock jobs whose concurrency key nobody holds, for example because a release was lost."""
+        for queue, kind in await self._store.repair_blocked():
             self._hint(queue, kind)
 
     async def _rescue(self) -> None:

@@ -164,6 +164,14 @@ class LimitReached(msgspec.Struct, frozen=True):
     use: TenantUse
 
 
+class OverLimit(Refused):
+    """The job does not run again, because a limit of its tenant does not allow it."""
+
+    def __init__(self, job: Job, change: Change, reached: LimitReached) -> None:
+        super().__init__(job, change, f"the limit is {reached.most:g} waiting jobs")
+        self.reached = reached
+
+
 class KeyConflict(msgspec.Struct, frozen=True):
     """The key was used before with another body."""
 
@@ -343,6 +351,7 @@ class BulkPage(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None  # and this error code
     kind: str | None = None  # None: of any kind that is not reserved
     priority: int = 0
+    waiting: dict[str, tuple[tuple[str, int], ...]] = {}  # as `Rerun.waiting`, by kind
 
 
 class BulkProgress(msgspec.Struct, frozen=True):
@@ -485,6 +494,10 @@ class JobStore(Protocol):
 
     async def queues(self) -> list[QueueState]: ...
 
+    async def waiting_by_tenant(self, queue: str) -> dict[str, int]:
+        """How many jobs of each tenant a claim of this queue could find. Reads them all."""
+        ...
+
     def pause(self, queue: str, paused: bool) -> Awaitable[None]: ...
 
     async def overdue_counts(self) -> dict[str, int]:
@@ -531,6 +544,12 @@ class UpkeepStore(Protocol):
 
     def wake(self) -> Awaitable[tuple[set[tuple[str, str]], float | None]]:
         """Make due jobs claimable. Return their (queue, kind) pairs, and when the next job is due."""
+        ...
+
+    def repair_blocked(self) -> Awaitable[set[tuple[str, str]]]:
+        """Make jobs claimable that wait for the end of a job with their concurrency key, although workers hold none. Return
+        their (queue, kind) pairs.
+        """
         ...
 
     async def leases(self) -> list[Lease]:

@@ -38,6 +38,7 @@ TextTable = Literal["identity", "durations", "workers", "log", "tombstones"] | R
 # Seconds in which a client repeats the last request of an upload whose response was lost. If the upload were gone, the
 # client would send the file again, and create a second job.
 REPEAT_TIME = 60.0
+STRANDED = 100
 LASTING = ("deleted", "queue")  # types of events that are not removed with a job
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 USE = "use"  # the name of the record of a tenant's use
@@ -306,6 +307,12 @@ class Transaction(ABC):
         response to its commit was lost.
         """
         return None
+
+    def unblock_stranded(self) -> set[tuple[str, str]]:
+        """Make up to STRANDED blocked jobs of each concurrency key claimable of which workers hold no job. Claims block
+        those again that are beyond the limit. Return their (queue, kind) pairs.
+        """
+        return set()
 
     def merge_rollups(self) -> bool:
         """Merge minutes into hours, and remove old counts. Return whether there is more to do."""

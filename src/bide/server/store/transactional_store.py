@@ -390,6 +390,9 @@ class TransactionalStore(ABC):
         if samples:
             await self._writer.submit(lambda tx: tx.rollups.sampled(samples))
 
+    def repair_blocked(self) -> Awaitable[set[tuple[str, str]]]:
+        return self._writer.submit(lambda tx: tx.unblock_stranded())
+
     def merge_rollups(self) -> Awaitable[bool]:
         return self._writer.submit(lambda tx: tx.merge_rollups())
 
@@ -480,6 +483,15 @@ class TransactionalStore(ABC):
             reserved=sum(u.reserved for u in incomplete),
             firm=sum(min(u.bytes, u.reserved) for u in incomplete),
         )
+
+    async def waiting_by_tenant(self, queue: str) -> dict[str, int]:
+        """Reads all jobs of the queue. A backend with many jobs overrides it."""
+        now, found = self.now(), Counter[str]()
+        page = await self.find(Filter(queue=queue, limit=PAGE))
+        while page:
+            found.update(job.tenant for job in page if job.due is not None and job.due <= now)
+            page = await self.find(Filter(queue=queue, after=Position(page[-1].id), limit=PAGE))
+        return found
 
     async def stored_bytes(self, tenant: str) -> int:
         """Reads all jobs of the tenant. A backend with many jobs overrides it."""

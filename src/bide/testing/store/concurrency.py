@@ -195,3 +195,21 @@ class Concurrency:
             (a[1], Status.PENDING),
         ]
         assert await claimed(harness) == []
+
+    async def test_jobs_that_are_blocked_without_a_reason_become_claimable(
+        self, harness: StoreHarness
+    ) -> None:
+        await put(harness, "work - a", 3)
+        (held,) = await put(harness, "work - b", 1)
+        await put(harness, "work - b", 1)
+        assert ids(await claimed(harness, limits={"work": 0})) == []  # blocks all of them
+        assert await claimed(harness) == []
+        assert await harness.store.repair_blocked() == {("default", "work")}
+        jobs = await claimed(harness, limits={"work": 1})
+        assert [job.concurrency_key for job in jobs] == ["work - a", "work - b"] and jobs[1].id == held
+        # The others wait for the end of these two.
+        assert await claimed(harness, limits={"work": 1}) == []
+        assert await harness.store.repair_blocked() == set()
+        assert await claimed(harness) == []
+        await harness.succeed(jobs[1])
+        assert [job.concurrency_key for job in await claimed(harness)] == ["work - b"]

@@ -26,6 +26,7 @@ from bide.server.store.postgres.server import NUMBERING, held_channel
 from bide.server.store.rollups import RollupRow
 from bide.server.store.rows import COLUMNS, FIELDS, job_of, values_of
 from bide.server.store.transaction import (
+    STRANDED,
     Due,
     Key,
     KeyRow,
@@ -241,6 +242,12 @@ _UNBLOCK = (
     "UPDATE jobs SET ready = true, blocked = NULL WHERE id IN (SELECT f.id FROM unnest(%s::text[], %s::bigint[]) "
     "AS n(key, number) CROSS JOIN LATERAL (SELECT id FROM jobs WHERE blocked AND concurrency_key = n.key "
     f"ORDER BY {_ORDER.format('')}, seq LIMIT n.number FOR NO KEY UPDATE SKIP LOCKED) f)"
+)
+_UNBLOCK_STRANDED = (
+    "UPDATE jobs SET ready = true, blocked = NULL WHERE id IN (SELECT f.id FROM (SELECT DISTINCT concurrency_key AS key "
+    "FROM jobs WHERE blocked) n CROSS JOIN LATERAL (SELECT id FROM jobs WHERE blocked AND concurrency_key = n.key "
+    f"ORDER BY {_ORDER.format('')}, seq LIMIT {STRANDED} FOR NO KEY UPDATE SKIP LOCKED) f WHERE NOT EXISTS (SELECT 1 "
+    "FROM jobs h WHERE h.concurrency_key = n.key AND h.lease_until IS NOT NULL)) RETURNING queue, kind"
 )
 # Of an existing row only the columns that can change; the sender's part is written once.
 _UPLOADS = (
@@ -581,6 +588,9 @@ class PostgresTransaction(Transaction):
         woken = self.execute(_WAKE, (self.now, BATCH)).fetchall()
         row = self.execute(_NEXT_DUE).fetchone()
         return {(queue, kind) for queue, kind in woken}, None if row is None else row[0]
+
+    def unblock_stranded(self) -> set[tuple[str, str]]:
+        return {(queue, kind) for queue, kind in self.execute(_UNBLOCK_STRANDED).fetchall()}
 
     def expire(self, tombstones: float, keys: float, limit: int) -> list[Job]:
         self.execute(_OLD_TOMBSTONES, (tombstones, max(limit, BATCH)))

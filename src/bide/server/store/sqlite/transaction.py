@@ -18,6 +18,7 @@ from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
 from bide.server.store.transaction import (
+    STRANDED,
     Due,
     Key,
     RowChanges,
@@ -56,11 +57,16 @@ _HAS_NEXT = f"SELECT 1 FROM {_WAITING} AND j.tenant > ? LIMIT 1"
 _TENANT, _CONCURRENCY_KEY = FIELDS.index("tenant"), FIELDS.index("concurrency_key")
 _DUE_AT = FIELDS.index("due")
 _RUNNING = "SELECT count(*) FROM jobs WHERE concurrency_key = ? AND lease_until IS NOT NULL"
+_OF_STRANDED = "SELECT DISTINCT queue, kind FROM jobs WHERE ready = 2 AND concurrency_key = ?"
 # `ready` is 2: the job is due, and waits until a job with its concurrency key is released.
 _BLOCK = "UPDATE jobs SET ready = 2 WHERE id = ?"
 _UNBLOCK = (
     "UPDATE jobs SET ready = 1 WHERE seq IN (SELECT j.seq FROM jobs j WHERE j.ready = 2 AND j.concurrency_key = ? "
     f"ORDER BY {_ORDER}, j.seq LIMIT ?)"
+)
+_STRANDED_KEYS = (
+    "SELECT DISTINCT j.concurrency_key FROM jobs j WHERE j.ready = 2 AND NOT EXISTS (SELECT 1 FROM jobs h "
+    "WHERE h.concurrency_key = j.concurrency_key AND h.lease_until IS NOT NULL)"
 )
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
@@ -327,6 +333,13 @@ class SqliteTransaction(Transaction):
             self._execute(f"UPDATE jobs SET ready = 1 WHERE {_DUE}", (self.now,))
         (following,) = self._execute(_NEXT_DUE).fetchone()
         return pairs, following
+
+    def unblock_stranded(self) -> set[tuple[str, str]]:
+        pairs: set[tuple[str, str]] = set()
+        for (key,) in self._execute(_STRANDED_KEYS).fetchall():
+            pairs |= set(self._execute(_OF_STRANDED, (key,)))
+            self._execute(_UNBLOCK, (key, STRANDED))
+        return pairs
 
     def expire(self, tombstones: float, keys: float, limit: int) -> list[Job]:
         self._execute("DELETE FROM tombstones WHERE at <= ?", (tombstones,))
