@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bide.core.errors import Overloaded
+from bide.core.jobs.fair import Weights
 from bide.core.jobs.record import Job
 from bide.core.wire.http import Event
 from bide.server.admission import REFRESH, Admission
@@ -25,7 +26,8 @@ class Queues:
     def __init__(self) -> None:
         self.state = QueueState("default")
         self.keys: set[tuple[str, str, str]] = set()
-        self.reads = 0
+        self.tenants: dict[str, int] = {}  # waiting jobs; empty: all are of one tenant
+        self.reads = self.counts = 0
 
     def now(self) -> float:
         return NOW
@@ -33,6 +35,10 @@ class Queues:
     async def queues(self) -> list[QueueState]:
         self.reads += 1
         return [self.state]
+
+    async def waiting_by_tenant(self, queue: str) -> dict[str, int]:
+        self.counts += 1
+        return self.tenants or {"-": self.state.waiting}
 
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
         return (tenant, kind, key) in self.keys
@@ -58,9 +64,10 @@ class Bench:
             facts = {"kind": "work", "status": "DONE", "seconds": seconds}
             estimates.on_events([Event(n, "j", "status", 0.0, facts) for n in range(1, 21)])
         fleet: Any = self.queues
+        weights = Weights(tenants={"heavy": 10.0})
         config = AdmissionConfig.read(bounds)
         self.admission = Admission(
-            config, self.queues, registry, estimates, fleet, clock=lambda: self.time
+            config, self.queues, registry, estimates, fleet, weights, clock=lambda: self.time
         )
 
     def wait(self, waiting: int) -> None:
@@ -196,3 +203,27 @@ async def test_a_refusal_leaves_nothing_for_the_garbage_collector() -> None:
         assert not [one for one in gc.get_objects() if isinstance(one, Overloaded)]
     finally:
         gc.enable()
+
+
+async def test_the_wait_is_that_of_the_tenants_share() -> None:
+    """A tenant that floods the queue is refused; others, which start after a turn of each, are not."""
+    bench = Bench(wait=60)
+    bench.wait(100_001)
+    bench.queues.tenants = {"flood": 100_000, "small": 1}
+    assert await bench.refusal(tenant="flood") is not None
+    for _ in range(3):
+        assert await bench.refusal(tenant="small") is None
+    assert await bench.refusal(tenant="new", deadline=NOW + 60) is None
+    assert bench.queues.counts == 1  # the accepted jobs are added
+    # With more jobs of its own it waits longer: each of them follows one of the other tenants.
+    told = await bench.refusal(tenant="many")
+    assert told is None
+    bench.queues.tenants = {"flood": 100_000, "many": 20}
+    bench.time += 2
+    told = await bench.refusal(tenant="many")
+    assert told is not None
+    assert told["predictedWait"] == pytest.approx((20 + 21 + 1) * 4 / 2, rel=0.1)
+    # Ten times the share: ten jobs per turn.
+    bench.queues.tenants = {"flood": 100_000, "heavy": 20}
+    bench.time += 2
+    assert await bench.refusal(tenant="heavy") is None

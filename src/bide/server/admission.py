@@ -2,8 +2,10 @@
 
 1. Without a configured bound, nothing is refused and nothing is measured.
 2. A bound is lower for jobs with a priority below 0, and higher for those above 0, so low priorities are refused first.
-3. A job that was accepted is never refused later: neither a repeat with its key, nor an upload that has begun, nor a child.
-4. The state of a queue is read at most every REFRESH seconds; jobs that are accepted in between are added.
+3. The tenants of a queue take turns, so a job waits for those of its own tenant, and for as many of each other tenant as
+   start meanwhile. `backlog` is for all tenants together.
+4. A job that was accepted is never refused later: neither a repeat with its key, nor an upload that has begun, nor a child.
+5. The state of a queue is read at most every REFRESH seconds; jobs that are accepted in between are added.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from bide.core.errors import Overloaded
+from bide.core.jobs.fair import Weights
 from bide.core.jobs.record import Job
 from bide.server.config import AdmissionConfig, QueueAdmission
 from bide.server.engine import Fleet, ServiceWarning
@@ -24,6 +28,7 @@ from bide.server.registry import Registry
 from bide.server.store import NewJob, QueueState
 
 REFRESH = 0.2  # seconds
+TENANTS_AGE = 1.0  # seconds for which the waiting jobs of each tenant are not counted again
 LOW, HIGH = 0.8, 1.25  # the part of a bound that applies to priorities below and above 0
 UNKNOWN = 5  # seconds of Retry-After, if no duration is known yet
 RECENT = 10.0  # seconds after a refusal for which `/readyz` warns
@@ -31,6 +36,7 @@ BUSY = 2  # seconds of Retry-After of lists and statistics
 TICK = 0.1  # seconds between two measurements of the event loop
 FADING = 1.0  # seconds in which a measured delay falls to half
 NO_BOUNDS = QueueAdmission()
+EQUAL = Weights()
 
 
 class AdmissionStore(Protocol):
@@ -38,7 +44,17 @@ class AdmissionStore(Protocol):
 
     async def queues(self) -> list[QueueState]: ...
 
+    async def waiting_by_tenant(self, queue: str) -> dict[str, int]: ...
+
     async def has_key(self, tenant: str, kind: str, key: str) -> bool: ...
+
+
+@dataclass
+class _Tenants:
+    """The waiting jobs of a queue by tenant, with those that were accepted since they were counted."""
+
+    waiting: Counter[str]
+    read_at: float
 
 
 class Admission:
@@ -51,6 +67,7 @@ class Admission:
         registry: Registry,
         estimates: Estimates,
         fleet: Fleet,
+        weights: Weights = EQUAL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.on = config != AdmissionConfig()
@@ -59,11 +76,14 @@ class Admission:
         self._registry = registry
         self._estimates = estimates
         self._fleet = fleet
+        self._weights = weights
         self._clock = clock
         self._queues: dict[str, QueueState] = {}
         self._read_at = -math.inf
         self._reading: asyncio.Future[None] | None = None
         self._added: Counter[str] = Counter()  # jobs accepted since then, by queue
+        self._tenants: dict[str, _Tenants] = {}  # by queue, after a job would have waited too long there
+        self._counting: dict[str, asyncio.Future[_Tenants]] = {}
         self._refused: dict[str, tuple[float, str]] = {}  # when, and why, by queue
         self._delay = 0.0  # of the event loop or of the store, when it was measured
         self._measured_at = 0.0
@@ -77,10 +97,16 @@ class Admission:
         if bounds == NO_BOUNDS:
             return
         await self._refresh()
-        queue = new.job.queue
-        problem = self._find(new.job, bounds)
+        job, queue, tenant = new.job, new.job.queue, new.job.tenant
+        problem = self._over_backlog(job, bounds)
+        if problem is None:
+            problem = self._over_wait(job, bounds)
+            if problem is not None:
+                problem = self._over_wait(job, bounds, await self._before(queue, tenant))
         if problem is None:
             self._added[queue] += 1
+            if (tenants := self._tenants.get(queue)) is not None:
+                tenants.waiting[tenant] += 1
             return
         for key in new.keys:
             if await self._store.has_key(*key):
@@ -107,30 +133,64 @@ class Admission:
         finally:
             self._reading = None
 
-    def predicted_wait(self, queue: str) -> float | None:
-        """The seconds that a new job of this queue would wait; None if it is unknown."""
+    async def _before(self, queue: str, tenant: str) -> int:
+        """How many waiting jobs start before a new one of this tenant."""
+        tenants = self._tenants.get(queue)
+        if tenants is None or self._clock() - tenants.read_at >= TENANTS_AGE:
+            counting = self._counting.get(queue)
+            if counting is None:
+                counting = self._counting[queue] = asyncio.ensure_future(self._count(queue))
+                counting.add_done_callback(lambda _: self._counting.pop(queue, None))
+            tenants = await asyncio.shield(counting)
+        own = tenants.waiting[tenant]
+        turns = (own + 1) / self._weights.quantum(tenant)
+        return own + sum(
+            min(number, math.ceil(turns * self._weights.quantum(other)))
+            for other, number in tenants.waiting.items()
+            if other != tenant
+        )
+
+    async def _count(self, queue: str) -> _Tenants:
+        read_at = self._clock()
+        tenants = _Tenants(Counter(await self._store.waiting_by_tenant(queue)), read_at)
+        self._tenants[queue] = tenants
+        return tenants
+
+    def predicted_wait(self, queue: str, before: int | None = None) -> float | None:
+        """The seconds that a new job of this queue would wait, if `before` jobs start before it; None: all that wait.
+        Returns None if it is unknown.
+        """
         state = self._queues.get(queue) or QueueState(queue)
         if state.paused or not self._fleet.serves(queue):
             return None
         kinds = [kind.name for kind in self._registry.queues.get(queue, [])]
         waiting = state.waiting + self._added[queue]
+        if before is not None:
+            waiting = min(waiting, before)
         return self._estimates.predicted_wait(kinds, waiting, state.running, self._fleet.slots(queue))
 
-    def _find(self, job: Job, bounds: QueueAdmission) -> Overloaded | None:
-        now = self._store.now()
+    def _over_backlog(self, job: Job, bounds: QueueAdmission) -> Overloaded | None:
+        if bounds.backlog is None or _is_scheduled(job, self._store.now()):
+            return None
         state = self._queues.get(job.queue) or QueueState(job.queue)
-        waiting = state.waiting + self._added[job.queue]
-        share = LOW if job.priority < 0 else HIGH if job.priority > 0 else 1.0
+        waiting, most = state.waiting + self._added[job.queue], bounds.backlog * _share(job)
+        if waiting + 1 <= most:
+            return None
         wait = self.predicted_wait(job.queue)
-        scheduled = job.run_at is not None and job.run_at > now
-        if bounds.backlog is not None and not scheduled and waiting + 1 > bounds.backlog * share:
-            excess = waiting + 1 - bounds.backlog * share
-            seconds = None if wait is None else excess * wait / (waiting + 1)
-            text = f"{waiting} jobs wait in queue {job.queue}; the bound is {bounds.backlog * share:g}"
-            return _overloaded(text, job.queue, wait, seconds)
+        seconds = None if wait is None else (waiting + 1 - most) * wait / (waiting + 1)
+        text = f"{waiting} jobs wait in queue {job.queue}; the bound is {most:g}"
+        return _overloaded(text, job.queue, wait, seconds)
+
+    def _over_wait(
+        self, job: Job, bounds: QueueAdmission, before: int | None = None
+    ) -> Overloaded | None:
+        """`before`: how many jobs start before this one; None: all that wait."""
+        now = self._store.now()
+        wait = self.predicted_wait(job.queue, before)
         if wait is None:
             return None
-        if bounds.wait is not None and not scheduled and wait > bounds.wait * share:
+        share = _share(job)
+        if bounds.wait is not None and not _is_scheduled(job, now) and wait > bounds.wait * share:
             text = f"a job in queue {job.queue} would wait {wait:.0f} s; the bound is {bounds.wait * share:g} s"
             return _overloaded(text, job.queue, wait, wait - bounds.wait * share)
         if bounds.deadlines and job.deadline is not None:
@@ -190,6 +250,15 @@ class Admission:
             ServiceWarning("overloaded", f"The service refuses {'jobs' if queue else 'lists'}: {why}.")
             for queue, why in recent
         ]
+
+
+def _share(job: Job) -> float:
+    """The part of a bound that applies to the priority of the job."""
+    return LOW if job.priority < 0 else HIGH if job.priority > 0 else 1.0
+
+
+def _is_scheduled(job: Job, now: float) -> bool:
+    return job.run_at is not None and job.run_at > now
 
 
 def _overloaded(text: str, queue: str, wait: float | None, seconds: float | None) -> Overloaded:

@@ -54,6 +54,7 @@ class SqlReads(TransactionalStore):
     """A `TransactionalStore` on a SQL database."""
 
     dialect: ClassVar[SearchDialect]
+    is_ready: ClassVar[str]  # the condition of the index for claims
     output_bytes: ClassVar[str]  # the query of the bytes of all results and files of a tenant's jobs
     queries: QueryThreads  # opened by `connect`
 
@@ -207,6 +208,10 @@ class SqlReads(TransactionalStore):
         ((uploads,),) = await self.rows(upload_rows.TENANT_SUM, (tenant,), reads="page")
         ((outputs,),) = await self.rows(self.output_bytes, (tenant,), reads="table")
         return int(uploads) + int(outputs)
+
+    async def waiting_by_tenant(self, queue: str) -> dict[str, int]:
+        sql = f"SELECT tenant, count(*) FROM jobs WHERE queue = ? AND {self.is_ready} GROUP BY tenant"
+        return dict(await self.rows(sql, (queue,), reads="table"))
 
     async def known_uploads(self, ids: Sequence[str]) -> set[str]:
         return await self._known("uploads", ids)

@@ -166,3 +166,13 @@ class Fairness:
             *("arare", "awork", "awork", "brare")
         ]
         assert await claimed(harness, 4, kinds=("rare", "work")) == ""
+
+    async def test_waiting_jobs_are_counted_by_tenant(self, harness: StoreHarness) -> None:
+        await put_many(harness, "a", 3)
+        await put_many(harness, "b", 1)
+        await put_many(harness, "b", 1, queue="other")
+        await put_many(harness, "c", 1, due=harness.clock.now() + 60)
+        assert await harness.store.waiting_by_tenant("default") == {"a": 3, "b": 1}
+        await harness.claim(limit=1)
+        assert sum((await harness.store.waiting_by_tenant("default")).values()) == 3
+        assert await harness.store.waiting_by_tenant("none") == {}

@@ -103,6 +103,7 @@ _WAITING = (
 class PostgresStore(SqlReads, SharedTransactionalStore):
     """`SharedStore` on one schema of a PostgreSQL database."""
 
+    is_ready = "ready"
     output_bytes = (
         "SELECT coalesce(sum(octet_length(j.result)), 0) + coalesce(sum((j.result_file::json->>'size')::bigint), 0) "
         "+ coalesce(sum((SELECT sum((f->>'size')::bigint) FROM json_array_elements(j.files::json) f)), 0) "

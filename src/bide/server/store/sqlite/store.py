@@ -61,6 +61,7 @@ class SqliteStore(SqlReads):
     """`Store` on one SQLite file."""
 
     one_process = True
+    is_ready = "ready = 1"
     output_bytes = (
         "SELECT coalesce(sum(length(CAST(j.result AS BLOB))), 0) + coalesce(sum(json_extract(j.result_file, '$.size')), 0) "
         "+ coalesce(sum((SELECT sum(json_extract(f.value, '$.size')) FROM json_each(j.files) f)), 0) "
