@@ -57,6 +57,7 @@ class Processes:
     def __init__(self, store: AllowanceStore, *, shared: bool) -> None:
         self.id = secrets.token_hex(8)
         self.shared = shared
+        self.stopped = False  # True: without a heartbeat this process holds nothing
         self._store = store
         self._alive: frozenset[str] = frozenset()
         self._read_at = 0.0
@@ -72,6 +73,7 @@ class Processes:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
+        self.stopped = True
         if self._task is None:
             return
         self._task.cancel()
@@ -288,7 +290,7 @@ class Allowance:
 
     def _report(self, tenant: str, local: _Local, most: int) -> None:
         """Change the record in a task, because something was settled or is no longer used."""
-        if local.reporting is None:
+        if local.reporting is None and not self._processes.stopped:
             local.reporting = asyncio.get_running_loop().create_task(
                 self._report_now(tenant, local, most)
             )

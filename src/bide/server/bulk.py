@@ -36,7 +36,7 @@ from bide.core.json_log import about_job
 from bide.core.wire.http import ID_PATTERN, Event, encode, job_id, read_instant_at
 from bide.server.blobs import Blobs
 from bide.server.intake import Intake, accepted, new_trace_id
-from bide.server.limits import too_many
+from bide.server.limits import ServiceLimits, too_many
 from bide.server.progress import LiveProgress, ProgressSink, attempt_key
 from bide.server.registry import BULK, SERVICE_QUEUE, Registry
 from bide.server.search import FilterFields, read_filter
@@ -296,8 +296,10 @@ class BulkRunner:
         progress: ProgressSink,
         lease: float,
         owner: Callable[[], str],
+        limits: ServiceLimits | None = None,
     ) -> None:
         self._registry = registry
+        self._limits = limits
         self._store = store
         self._blobs = blobs
         self._progress = progress
@@ -381,7 +383,9 @@ class BulkRunner:
         earlier = self._running.get(claim.job.id)
         if earlier is not None:  # the store has lost the claim of an attempt that still runs here
             earlier.lose()
-        run = _Run(claim, self._registry, self._store, self._blobs, self._progress, self._rng)
+        run = _Run(
+            *(claim, self._registry, self._store, self._blobs, self._progress, self._rng, self._limits)
+        )
         self._running[claim.job.id] = run
         task = asyncio.get_running_loop().create_task(run.run())
         self._tasks[claim.job.id] = task
@@ -428,8 +432,10 @@ class _Run:
         blobs: Blobs,
         progress: ProgressSink,
         rng: random.Random,
+        limits: ServiceLimits | None,
     ) -> None:
         self.job = claim.job
+        self._limits = limits
         self._input = claim.input
         self._registry = registry
         self._store = store
@@ -527,6 +533,11 @@ class _Run:
         if self._stopping or self._lost:
             return False
         began = time.monotonic()
+        waiting = {}
+        if self._limits is not None and order.action == "retry" and ids:
+            count = partial(self._limits.count_waiting, self.job.tenant, len(ids))
+            await self._patiently(count)
+            waiting = self._limits.waiting_by_kind(self.job.tenant)
         page = BulkPage(
             job_id=self.job.id,
             owner=self.job.owner or "",
@@ -538,6 +549,7 @@ class _Run:
             code=None if filter is None else filter.code,
             kind=None if filter is None else filter.kind,
             priority=order.priority or 0,
+            waiting=waiting,
         )
         outcome = await self._patiently(lambda: self._store.act(page))
         if not isinstance(outcome, BulkProgress):

@@ -372,10 +372,10 @@ class Intake:
         raw = bytes(submission.input)
         search = kind.search_terms(raw) if kind.search else ()
         limits = None
-        if self._limits is not None and parent is None:
+        if self._limits is not None:
             limits = self._limits.of_job(job.tenant, job.kind)
-            if limits is not None and promised:
-                limits = forced(limits)
+            if limits is not None and (promised or parent is not None):
+                limits = forced(limits) if promised or limits.waiting else None
             elif limits is not None and key is None and dedupe is None and not kind.unique:
                 self._limits.check(job.tenant, job.kind)
         new = NewJob(job, raw, files, key, fingerprint, content, search, limits=limits)

@@ -22,7 +22,8 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from bide.core.errors import Problem, QuotaExceeded
-from bide.core.jobs.record import Status
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Refused
 from bide.core.pacing.budget import Limit
 from bide.core.pacing.rate_limit import RateReport, RateState, report
 from bide.server.allowances import Allowance, Processes
@@ -34,7 +35,9 @@ from bide.server.store import (
     Insertion,
     JobLimits,
     LimitReached,
+    Missing,
     NewJob,
+    OverLimit,
     RecordAccess,
     RecordFilter,
     RecordTable,
@@ -45,6 +48,7 @@ from bide.server.store.transaction import USE
 from bide.server.upload_record import Upload, UploadStatus
 
 T = TypeVar("T")
+Waiting = tuple[tuple[str, int], ...]  # policies of waiting jobs, and their limits
 DEFAULT = "default"  # the policy of the tenant
 KIND = "kind:"  # the begin of the policy of a kind
 WAITING = frozenset({Status.PENDING, Status.RETRYING})
@@ -145,7 +149,7 @@ class ServiceLimits:
             for index, (job, outcome) in enumerate(zip(new, outcomes, strict=True))
             if isinstance(outcome, LimitReached)
             and outcome.limit == "waiting"
-            and await self._has_room(job, outcome)
+            and await self._has_room(job.job.tenant, outcome)
         ]
         if again:
             repeated = [new[index] for index in again]
@@ -166,7 +170,7 @@ class ServiceLimits:
         use = read_use(records.get(USE))
         for policy, most in limits.waiting:
             reached = LimitReached("waiting", policy, most, 0.0, use)
-            if use.free.get(free_key(policy, most), 0) < 1 and not await self._has_room(new, reached):
+            if use.free.get(free_key(policy, most), 0) < 1 and not await self._has_room(tenant, reached):
                 raise quota_exceeded(limits, reached, self._store.now())
 
     async def admit_later(self, new: NewJob) -> None:
@@ -179,6 +183,37 @@ class ServiceLimits:
         self.learn([new], [outcome])
         if isinstance(outcome, LimitReached):
             raise quota_exceeded(limits, outcome, self._store.now())
+
+    def waiting_by_kind(self, tenant: str) -> dict[str, Waiting]:
+        """The limits of waiting jobs of each kind that has one of its own, and of the others with the name ""."""
+        kinds = ("", *self._config.of(tenant).kinds) if self.on else ()
+        found = {kind: self._of(tenant, kind) for kind in kinds}
+        return {kind: limits.waiting for kind, limits in found.items() if limits is not None}
+
+    async def admit_again(
+        self,
+        tenant: str,
+        kind: str,
+        rerun: Callable[[Waiting], Awaitable[Job | Refused | Missing]],
+    ) -> Job | Refused | Missing:
+        """Run a job again, with the limits of waiting jobs. Raises QuotaExceeded."""
+        limits = self._of(tenant, kind) if self.on else None
+        while isinstance(outcome := await rerun(() if limits is None else limits.waiting), OverLimit):
+            assert limits is not None
+            if not await self._has_room(tenant, outcome.reached):
+                raise quota_exceeded(limits, outcome.reached, self._store.now())
+        return outcome
+
+    async def count_waiting(self, tenant: str, number: int) -> None:
+        """Count the waiting jobs, if the last count does not prove that there is room for `number` more."""
+        policies = {p for limits in self.waiting_by_kind(tenant).values() for p in limits}
+        if not policies:
+            return
+        records = await self._store.records("limits", RecordFilter(tenant=tenant, names=(USE,)))
+        use = read_use(records.get(USE))
+        for policy, most in sorted(policies):
+            if use.free.get(free_key(policy, most), 0) < number:
+                await self._has_room(tenant, LimitReached("waiting", policy, most, 0.0, use))
 
     def learn(self, new: Sequence[NewJob], outcomes: Sequence[Insertion | TenantUse | None]) -> None:
         for job, outcome in zip(new, outcomes, strict=True):
@@ -202,9 +237,9 @@ class ServiceLimits:
                 until = self._store.now() + outcome.wait
                 self._refused[tenant, outcome.policy] = (until, limit)
 
-    async def _has_room(self, new: NewJob, reached: LimitReached) -> bool:
+    async def _has_room(self, tenant: str, reached: LimitReached) -> bool:
         """Count the waiting jobs of a tenant. Return whether the limit allows more."""
-        key = (new.job.tenant, reached.policy)
+        key = (tenant, reached.policy)
         if self._store.now() < self._full.get(key, -math.inf):
             return False
         counting = self._counts.get(key)

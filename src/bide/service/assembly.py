@@ -113,7 +113,7 @@ def assemble(
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
     webhooks = _webhooks(config, store)
     limits = ServiceLimits(config.limits, store, shared=config.store.url is not None)
-    admission = Admission(config.admission, store, registry, estimates, engine)
+    admission = Admission(config.admission, store, registry, estimates, engine, config.limits.weights)
     intake = Intake(
         registry,
         store,
@@ -136,7 +136,10 @@ def assemble(
     audit = AuditLog(store, config.auth.audit)
     tasks = (*uploads.upkeep_tasks(), audit.remove_old)
     clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, tasks)
-    bulk = BulkRunner(registry, store, blobs, progress, config.worker.lease, lambda: folder.owner)
+    bulk = BulkRunner(
+        *(registry, store, blobs, progress, config.worker.lease, lambda: folder.owner),
+        limits if limits.on else None,
+    )
 
     def hint_all(queue: str, kind: str) -> None:
         bulk.hint() if kind == BULK else engine.hint(queue, kind)
@@ -329,7 +332,8 @@ def _embedded(
         beat=min(config.worker.lease / 6, 5.0),
     )
     # The runner itself claims the jobs that its handlers spawn.
-    spawned = Intake(registry, store)
+    limits = ServiceLimits(config.limits, store)
+    spawned = Intake(registry, store, limits=limits if limits.on else None)
     return EmbeddedEngine(
         registry,
         store,

@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from bide.core.jobs.record import Child, Job
+from bide.core.jobs.state_machine import Spawned
 from bide.core.pacing.limits import limit_headers, read_limits
 from bide.core.pacing.rate_limit import SLOTS
 from bide.server.config import Config, LimitsConfig
+from bide.server.intake import Intake
+from bide.server.worker.protocol import Spawn
 from tests.integration.http.service import Reply, Service, scope
 from tests.integration.http.test_http_tus import TUS, begun, create, metadata, patch
 from tests.waiting import eventually
@@ -166,6 +170,59 @@ async def test_waiting_jobs_are_limited(tmp_path: Path) -> None:
         await service.claim()
         service.clock.advance(1)
         assert (await service.call("POST", "/jobs", body=form, headers=headers)).status == 202
+
+
+async def test_jobs_that_run_again_count_as_waiting(tmp_path: Path) -> None:
+    async with limited(tmp_path, waiting=4) as service:
+        cancelled = [await service.submit() for _ in range(4)]
+        for job_id in cancelled:
+            assert (await service.call("POST", f"/jobs/{job_id}/cancel")).status == 200
+        service.clock.advance(1)
+        for _ in range(3):
+            assert (await submit(service)).status == 202
+        reply = await service.call("POST", f"/jobs/{cancelled[0]}/retry")
+        assert reply.status == 202
+        reply = await service.call("POST", f"/jobs/{cancelled[1]}/retry")
+        assert (reply.status, reply.json()["limit"]) == (429, "waiting")
+        assert (await service.call("POST", f"/jobs/{cancelled[0]}/retry")).status == 409
+        service.clock.advance(1)
+        assert (await submit(service)).status == 429
+        # Also all at once: as many as fit.
+        await service.claims("echo")
+        await service.parts.bulk.start()
+        service.clock.advance(1)
+        for _ in range(2):
+            assert (await submit(service)).status == 202
+        body = {"action": "retry", "filter": {"status": "CANCELLED"}}
+        bulk = (await service.call("POST", "/bulk", json=body)).json()["jobId"]
+
+        async def result() -> Any:
+            reply = await service.call("GET", f"/jobs/{bulk}", headers={"prefer": "wait=30"})
+            return reply.json()["result"]
+
+        found = await result()
+        await service.parts.bulk.stop()
+        assert (found["changed"], found["refused"]) == (2, 1)
+        assert "4 waiting jobs" in found["errors"][0]["detail"]
+
+
+async def test_spawned_jobs_take_the_place_of_others(tmp_path: Path) -> None:
+    async with limited(tmp_path, waiting=4) as service:
+        assert (await submit(service)).status == 202  # the jobs are counted: there are three places
+        parent = await service.claim()
+        intake = Intake(service.registry, service.store, limits=service.parts.limits)
+        for number in range(6):  # more than the limit: a job that has begun is never refused
+            child = f"{number:026}"
+            message = Spawn(parent.id, parent.fence, child, child, "echo", b"{}", [])
+            new = await intake.prepare_spawn(message, parent)
+            change = Spawned(
+                job_id=parent.id,
+                owner=parent.owner,
+                fence=parent.fence,
+                child=Child(child, "echo", child),
+            )
+            assert isinstance(await service.store.spawn(change, new), Job)
+        assert (await submit(service)).status == 429
 
 
 async def test_an_upload_that_has_begun_becomes_a_job_and_counts(tmp_path: Path) -> None:

@@ -168,6 +168,8 @@ class Cancelled(Change, frozen=True, kw_only=True):
 class Rerun(Change, frozen=True, kw_only=True):
     """A caller requested that a finished job runs again; finished steps are kept."""
 
+    waiting: tuple[tuple[str, int], ...] = ()  # limits of waiting jobs in which it must fit
+
 
 S = Status
 _WAITING = (S.PENDING, S.RETRYING)

@@ -9,7 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 
-from bide.core.errors import Conflict, Gone, NotFound, StorageUnavailable, VersionMismatch
+from bide.core.errors import (
+    Conflict,
+    Gone,
+    NotFound,
+    QuotaExceeded,
+    StorageUnavailable,
+    VersionMismatch,
+)
 from bide.core.jobs.record import Job
 from bide.core.jobs.state_machine import Refused, Rerun, WrongVersion, cancel
 from bide.core.json_log import about_job
@@ -17,6 +24,7 @@ from bide.core.wire.http import JobStatus, etag_matches
 from bide.server.http.request import HttpRequest, Response
 from bide.server.http.routing import HttpOperation, ResponseSpec
 from bide.server.http.status import IF_MATCH, JOB_ID, JobView, find, missing
+from bide.server.limits import Waiting
 from bide.server.store import Missing
 
 log = logging.getLogger("bide.http")
@@ -74,8 +82,14 @@ async def retry_job(request: HttpRequest) -> Response:
     components = request.components
     components.intake.check_open()
     job, required = await _decide_on(request)
-    rerun = Rerun(job_id=job.id, version=job.version if required else None)
-    after = _settled(job.id, await _one(components.store.apply([rerun])), required)
+    version = job.version if required else None
+
+    async def rerun(waiting: Waiting) -> Job | Refused | Missing:
+        change = Rerun(job_id=job.id, version=version, waiting=waiting)
+        return await _one(components.store.apply([change]))
+
+    outcome = await components.limits.admit_again(job.tenant, job.kind, rerun)
+    after = _settled(job.id, outcome, required)
     assert after is not None  # without a version, a change cannot fail because of it
     components.work.hint(after.queue, after.kind)
     shown = JobView(request, after)
@@ -136,13 +150,13 @@ OPERATIONS = [
         "Run a job again",
         "jobs",
         description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS, and not while a child job is still being cancelled. "
-        "Finished steps are kept.",
+        "Finished steps are kept. The job counts as a waiting one of its tenant.",
         parameters=_PARAMETERS,
         scope="control",
         responses=(
             ResponseSpec(202, "The job will run again.", JobStatus, headers=("Location", "Retry-After")),
         ),
-        problems=_PROBLEMS,
+        problems=(*_PROBLEMS, QuotaExceeded),
         example="-X POST $BASE/jobs/JOB_ID/retry",
     ),
     HttpOperation(

@@ -64,14 +64,12 @@ def act(
             continue
         if found is not None and page.kind is None and is_reserved(found.kind):
             continue
-        outcome = (
-            None if found is None or not _matches(found, page) else _act_on(tx, found, page, keep_events)
-        )
-        if isinstance(outcome, Refused):
+        outcome = None if found is None else _outcome(tx, found, page, keep_events)
+        if isinstance(outcome, str):
             counts["refused"] += 1
             if len(refusals) < MOST_REFUSALS:
-                refusals.append(BulkRefusal(job_id, outcome.reason))
-        elif isinstance(outcome, Job):
+                refusals.append(BulkRefusal(job_id, outcome))
+        elif outcome is not None:
             counts["changed"] += 1
             changed.append(job_id)
         else:
@@ -93,6 +91,16 @@ def _matches(job: Job, page: BulkPage) -> bool:
     return page.code is None or (job.error is not None and job.error.code == page.code)
 
 
+def _outcome(tx: Transaction, job: Job, page: BulkPage, keep_events: bool) -> Job | str | None:
+    """Return the changed job, or why it is refused; None if it needs no change, or no longer matches."""
+    if not _matches(job, page):
+        return None
+    after = _act_on(tx, job, page, keep_events)
+    if isinstance(after, Refused):
+        return after.reason
+    return after if isinstance(after, Job) else None
+
+
 def _act_on(
     tx: Transaction, job: Job, page: BulkPage, keep_events: bool
 ) -> Job | Refused | Missing | None:
@@ -101,7 +109,8 @@ def _act_on(
         case "cancel":
             return None if job.cancel_asked_at is not None else operations.apply(tx, cancel(job))
         case "retry":
-            return operations.apply(tx, Rerun(job_id=job.id))
+            waiting = page.waiting.get(job.kind, page.waiting.get("", ()))
+            return operations.apply(tx, Rerun(job_id=job.id, waiting=waiting))
         case "delete":
             return operations.delete(tx, job.id, None, keep_events=keep_events)
         case "priority":

@@ -51,8 +51,9 @@ from bide.server.store import (
     LimitReached,
     Missing,
     NewJob,
+    OverLimit,
 )
-from bide.server.store.tenant_use import admit
+from bide.server.store.tenant_use import admit, take_place
 from bide.server.store.transaction import Due, Key, Transaction
 from bide.server.upload_record import UploadStatus
 
@@ -154,9 +155,8 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
         after = advance(before, change, tx.now)
     except Refused as refusal:
         return refusal
-    if isinstance(change, Rerun) and (child := _child_being_cancelled(tx, before)) is not None:
-        reason = f"its child job {child.id} is still being cancelled; try again when that has ended"
-        return WrongStatus(before, change, reason)
+    if isinstance(change, Rerun) and (why := _refuse_rerun(tx, before, change)) is not None:
+        return why
     step = change if isinstance(change, STEP_CHANGES) else None
     if step is not None and _repeats(before, step):
         return before
@@ -200,6 +200,15 @@ def _facts_of(change: Change) -> dict[str, Any] | None:
     if isinstance(change, FailedForNow):
         return {"failed": True}
     return None
+
+
+def _refuse_rerun(tx: Transaction, job: Job, change: Rerun) -> Refused | None:
+    """Return why a job cannot run again; None if it can."""
+    if (child := _child_being_cancelled(tx, job)) is not None:
+        reason = f"its child job {child.id} is still being cancelled; try again when that has ended"
+        return WrongStatus(job, change, reason)
+    reached = take_place(tx, job.tenant, change.waiting) if change.waiting else None
+    return None if reached is None else OverLimit(job, change, reached)
 
 
 def _emit(tx: Transaction, job: Job, change: Emitted) -> Job | Refused:

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from bide.core.pacing.rate_limit import RateState, idle, spend, wait
@@ -55,6 +57,20 @@ def admit_later(records: RecordAccess, tenant: str, limits: JobLimits) -> Tenant
     _spend(use, limits, records.now)
     records.change_tenant_use(tenant)
     return use
+
+
+def take_place(tx: Transaction, tenant: str, waiting: Sequence[tuple[str, int]]) -> LimitReached | None:
+    """Count a job that waits again, because a caller retries it; or return the limit that refuses it."""
+    use = tx.tenant_use(tenant)
+    keys = [(policy, most, free_key(policy, most)) for policy, most in waiting]
+    for policy, most, key in keys:
+        if use.free.get(key, 0) < 1:
+            return LimitReached("waiting", policy, most, 0.0, use)
+    for _, _, key in keys:
+        use.free[key] -= 1
+    use.inserted += 1
+    tx.change_tenant_use(tenant)
+    return None
 
 
 def _over_rate(use: TenantUse, limits: JobLimits, now: float) -> LimitReached | None:
