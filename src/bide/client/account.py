@@ -184,9 +184,9 @@ class Account:
 
     async def close(self) -> None:
         try:
+            remove_account(self)  # which reads the budget, so before that is closed
             if self._poller is not None:
                 await self._poller.close()
-            remove_account(self)
             if self._account_budget is not None:
                 await self._account_budget.close()
             if self._learning is not None:
