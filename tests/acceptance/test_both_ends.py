@@ -17,6 +17,7 @@ import pytest
 from bide import AsyncClient, Client, JobFailed
 from bide.core.errors import ServiceError
 from bide.core.wire.http import JobStatus
+from tests.servers.warm import warm
 from tests.terminal import Terminal
 
 APP = """
@@ -137,7 +138,7 @@ def test_many_are_waited_for_without_await(url: str) -> None:
 
 def bide(url: str, *args: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from bide.cli import main; main()", *args],
+        [warm().program, *args],
         env={**os.environ, "BIDE_URL": url},
         input=input,
         capture_output=True,

@@ -20,7 +20,7 @@ from bide.client import events as reading
 from bide.client.blocking import Client
 from tests.servers.relay import Relay
 from tests.servers.service import ServiceProcess
-from tests.terminal import BIDE
+from tests.servers.warm import warm
 
 TASKS = """
 import os, time
@@ -93,7 +93,7 @@ def forwarding(to: int, forward: Forward) -> Iterator[int]:
 def bide(service: ServiceProcess, *args: str) -> list[str]:
     env = {**os.environ, "BIDE_URL": service.url}
     done = subprocess.run(
-        [*BIDE, *args], env=env, capture_output=True, text=True, timeout=60, check=False
+        [warm().program, *args], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -214,7 +214,7 @@ def test_mistakes_are_explained(service: ServiceProcess) -> None:
         (["events", "0" * 26, "--kind", "x"], "leave out the id"),
     ):
         done = subprocess.run(
-            [*BIDE, *args], env=env, capture_output=True, text=True, timeout=60, check=False
+            [warm().program, *args], env=env, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode != 0
         assert text in done.stderr

@@ -7,7 +7,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from bide import Client
 from bide.core.errors import ServiceError
 from tests.servers.service import NotStarted, ServiceProcess
+from tests.servers.warm import warm
 from tests.waiting import until
 
 TARGET = "tests.apps.echo:app"
@@ -27,7 +27,7 @@ def bide(
     """Run a command; return its output and its messages."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("BIDE_")}
     done = subprocess.run(
-        [sys.executable, "-m", "bide", *arguments],
+        [warm().program, *arguments],
         check=False,
         capture_output=True,
         text=True,

@@ -12,7 +12,8 @@ import pytest
 
 from bide.client.blocking import BlockingJob, Client
 from tests.servers.service import ServiceProcess
-from tests.terminal import BIDE, Terminal
+from tests.servers.warm import warm
+from tests.terminal import Terminal
 
 PATIENCE = 60.0
 TASKS = """
@@ -58,7 +59,7 @@ def bide(service: ServiceProcess, *args: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
     env = {**kept, "BIDE_URL": service.url}
     done = subprocess.run(
-        [*BIDE, *args], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [warm().program, *args], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

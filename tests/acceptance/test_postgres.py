@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from bide.server.store.migrations import scripts
 from tests.acceptance.serving import Serving
 from tests.servers import ServerMissing
 from tests.servers.postgres import Postgres
+from tests.servers.warm import warm
 from tests.waiting import until
 
 VERSIONS = [str(number) for number, _ in scripts("postgres")]
@@ -51,7 +51,7 @@ class Replica(Serving):
 
 def say(*words: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "bide", *words], capture_output=True, text=True, timeout=30, check=False
+        [warm().program, *words], capture_output=True, text=True, timeout=30, check=False
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout + done.stderr

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -26,6 +25,7 @@ from bide.testing.blobs import send
 from tests.servers.postgres import Postgres
 from tests.servers.service import ServiceProcess
 from tests.servers.swift import Swift
+from tests.servers.warm import warm
 from tests.waiting import until
 
 CHUNK = 64 * 1024
@@ -344,7 +344,7 @@ def test_the_client_and_the_command_show_a_replay(
         assert [job.replayed for job in jobs] == [False, True, False, True, True, True]
         assert jobs[2].result(timeout=60)["size"] == 1000
         assert not client.job(jobs[2].id).replayed
-    command = [sys.executable, "-m", "bide", "submit", "once", "--file", str(path), "--url", service.url]
+    command = [warm().program, "submit", "once", "--file", str(path), "--url", service.url]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert said.stdout == f"{jobs[2].id}\n"
     assert f"job {jobs[2].id} exists already: it was submitted before" in said.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from tests.receiver import Receiver
 from tests.servers.postgres import Postgres
 from tests.servers.service import ServiceProcess
+from tests.servers.warm import warm
 from tests.waiting import eventually, until
 
 APP = "tests.apps.echo:app"
@@ -28,12 +28,12 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def bide(service: ServiceProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bide", "webhooks", *words, "--url", service.url]
+    command = [warm().program, "webhooks", *words, "--url", service.url]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
 def doctor(service: ServiceProcess, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bide", "doctor", "--url", service.url]
+    command = [warm().program, "doctor", "--url", service.url]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=folder)
 
 
@@ -83,7 +83,7 @@ async def test_the_command_line_creates_tests_replays_and_deletes(
         assert secret not in shown.stdout
         # A job with a webhook of its own.
         receiver.secrets.append((await ask(service, "GET", "/webhooks/secret"))["secret"])
-        command = [sys.executable, "-m", "bide", "submit", "echo", "--url", service.url]
+        command = [warm().program, "submit", "echo", "--url", service.url]
         command += ["--webhook", receiver.url + "/own"]
         submitted = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
         own_id = submitted.stdout.strip()

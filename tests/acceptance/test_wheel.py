@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.conftest import Installed
 
 GOOD = """
@@ -91,6 +93,7 @@ def test_only_declared_packages_are_there(installed: Installed, tmp_path: Path) 
     assert (done.returncode, done.stderr) == (1, said)
 
 
+@pytest.mark.soak
 def test_a_users_file_is_checked_against_the_installed_wheel(
     installed: Installed, tmp_path: Path
 ) -> None:
@@ -102,6 +105,14 @@ def test_a_users_file_is_checked_against_the_installed_wheel(
         'Argument 1 to "submit" of "Client" has incompatible type "int"; expected "str"' in found.stdout
     )
     assert 'Unsupported operand types for + ("str" and "int")' in found.stdout
+
+
+def test_type_hints_are_there(installed: Installed, tmp_path: Path) -> None:
+    look = "import bide, pathlib; print(pathlib.Path(bide.__file__).with_name('py.typed').exists())"
+    done = subprocess.run(
+        [installed.python, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "True\n"
 
 
 def test_the_module_for_javascript_is_there(installed: Installed, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.docs.pages import LANGUAGES, ROOT, Block, Command, commands, fits
 from tests.docs.sessions import START, Python, Service, Shell
 from tests.servers.ports import free_port
+from tests.servers.warm import warm
 
 NODE = Path(sys.prefix) / "node" / "node_modules"
 OTHERS = (
@@ -58,7 +59,7 @@ class Run:
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("BIDE_")}
         port = self._ports[BIDE_PORT]
-        path = [self._programs, Path(sys.executable).parent, kept.get("PATH", "")]
+        path = [self._programs, warm().folder, Path(sys.executable).parent, kept.get("PATH", "")]
         return {
             **kept,
             "PATH": ":".join(str(folder) for folder in path if folder),

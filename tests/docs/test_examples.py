@@ -17,6 +17,7 @@ from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
 from tests.servers.swift import Swift
+from tests.servers.warm import warm
 
 DATABASE, BROKER = "@127.0.0.1:5432/jobs", "redis://127.0.0.1:6379"
 CREATES_DATABASE = "$ createdb "  # such a page starts without a database
@@ -89,7 +90,13 @@ def run_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None
         servers[DATABASE_PORT] = server.port
         settings = {"PGHOST": HOST, "PGPORT": str(server.port), "PGUSER": server.admin}
         server.require_password("bide")
-        settings["PATH"] = f"{_typing_password(logs)}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        programs = [
+            _typing_password(logs),
+            warm().folder,
+            Path(sys.executable).parent,
+            os.environ["PATH"],
+        ]
+        settings["PATH"] = ":".join(map(str, programs))
     elif DATABASE in text:
         servers[DATABASE_PORT] = _database(request)
     if BROKER in text:

@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 from bide.cli import output, root
 from bide.client.polling import failure_log
 from tests.servers.ports import free_port
-from tests.terminal import BIDE
+from tests.servers.warm import warm
 from tests.unit.fake_service import FakeService, Reply, held, job, job_id, problem, text
 
 KEY = "sk-0123456789-not-to-be-seen"
@@ -77,7 +77,9 @@ class Done(NamedTuple):
 
 def process(*args: str) -> Done:
     """The real command, as a process of its own."""
-    done = subprocess.run([*BIDE, *args], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [warm().program, *args], capture_output=True, text=True, timeout=60, check=False
+    )
     assert KEY not in done.stdout + done.stderr
     return Done(done.returncode, done.stdout, done.stderr)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +21,7 @@ from tests.node import run_node
 from tests.servers.nginx import PASSWORD, USER, Nginx
 from tests.servers.ports import free_port
 from tests.servers.service import ServiceProcess
+from tests.servers.warm import warm
 
 SMALL, LARGE = 3_000_000, 20_000_000  # bytes: sent as a form, and as a resumable upload
 
@@ -133,7 +133,7 @@ def test_the_command_line_explains_a_413_of_a_proxy(strict: Nginx, tmp_path: Pat
     path = tmp_path / "film.bin"
     path.write_bytes(bytes(SMALL))
     done = subprocess.run(
-        [sys.executable, "-m", "bide", "submit", "look", "--file", str(path)],
+        [warm().program, "submit", "look", "--file", str(path)],
         env={**os.environ, "BIDE_URL": strict.url_with_password},
         capture_output=True,
         text=True,

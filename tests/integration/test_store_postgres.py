@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -78,13 +78,18 @@ TABLES = (
 class TestPostgresStore(StoreSuite):
     """Each test finds a schema that is there already, and empty: making one takes longer than most tests."""
 
+    @pytest.fixture(scope="class")
+    def prepared(self, postgres: Postgres) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
+        url = f"{postgres.url}?schema=suite"
+        prepare(PostgresServer(url))
+        with PostgresServer(url).connect() as connection:
+            yield url, connection
+
     @pytest.fixture(autouse=True)
-    def _emptied(self, postgres: Postgres) -> None:
-        self._url = f"{postgres.url}?schema=suite"
+    def _emptied(self, prepared: tuple[str, psycopg.Connection[Any]]) -> None:
+        self._url, connection = prepared
         self._places: set[Path] = set()
-        prepare(PostgresServer(self._url))
-        with PostgresServer(self._url).connect() as connection:
-            connection.execute("; ".join(f"DELETE FROM {t}" for t in TABLES).encode(), prepare=False)
+        connection.execute("; ".join(f"DELETE FROM {t}" for t in TABLES).encode(), prepare=False)
 
     def store(self, place: Path, clock: Clock) -> Store:
         self._places.add(place)

@@ -91,6 +91,12 @@ def test_what_others_spend_is_believed_at_once(
     assert run.unforeseen == 0, "refused only where no response could have shown it"
 
 
+SHORT_WINDOWS = [
+    *((20, 1), (5, 1), (20, 5)),
+    *(pytest.param(quota, window, marks=pytest.mark.soak) for quota, window in ((100, 1), (20, 2))),
+]
+
+
 @pytest.mark.parametrize("rounding", ["ceil", "floor", "exact"])
 @pytest.mark.parametrize("latency", [0.0, 0.3])
 def test_nearly_all_of_an_advertised_limit_is_used(rounding: str, latency: float) -> None:
@@ -100,7 +106,7 @@ def test_nearly_all_of_an_advertised_limit_is_used(rounding: str, latency: float
 
 @pytest.mark.parametrize("rounding", ["ceil", "floor", "exact"])
 @pytest.mark.parametrize("reset", ["full", "next"])
-@pytest.mark.parametrize(("quota", "window"), [(20, 1), (100, 1), (5, 1), (20, 2), (20, 5)])
+@pytest.mark.parametrize(("quota", "window"), SHORT_WINDOWS)
 def test_nearly_all_of_a_bucket_with_a_short_window_is_used(
     quota: int, window: int, reset: str, rounding: str
 ) -> None:
@@ -112,7 +118,7 @@ def test_nearly_all_of_a_bucket_with_a_short_window_is_used(
 
 
 @pytest.mark.parametrize("rounding", ["ceil", "floor", "exact"])
-@pytest.mark.parametrize(("quota", "window"), [(20, 1), (100, 1), (5, 1), (20, 2), (20, 5)])
+@pytest.mark.parametrize(("quota", "window"), SHORT_WINDOWS)
 def test_nearly_all_of_a_short_window_is_used(quota: int, window: int, rounding: str) -> None:
     for phase in (0.0, 0.31, 0.87):
         server = Window(quota, window, phase * window, rounding)

@@ -250,7 +250,11 @@ def test_runs_can_be_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["batches", "exact-progress", "drift", "concurrency", "fixed-window", "grades-night"]
+    "name",
+    [
+        pytest.param("batches", marks=pytest.mark.soak),
+        *("exact-progress", "drift", "concurrency", "fixed-window", "grades-night"),
+    ],
 )
 def test_adaptive_meets_no_refusal_and_no_peer_is_both_faster_and_more_sparing(name: str) -> None:
     scenario = read_scenario(name)
@@ -269,9 +273,13 @@ TEAMS = {
     "marketing": (250, 172800.0, 500),
     "moderation": (70, 600.0, 1260),
 }
+FEW_TEAMS = ("agency", "marketing")  # in `make test`
 
 
-@pytest.mark.parametrize("name", TEAMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in FEW_TEAMS else pytest.mark.soak) for name in TEAMS],
+)
 def test_a_team_submits_in_bursts_and_only_fixed_intervals_are_refused(name: str) -> None:
     burst, every, count = TEAMS[name]
     scenario = read_scenario(name)
@@ -312,6 +320,6 @@ def test_advice_about_a_scenario() -> None:
     assert outlook(read_scenario("lipsync-trickle"), 1.0).enough
 
 
-@pytest.mark.parametrize("seed", [100, 101])
+@pytest.mark.parametrize("seed", [100, pytest.param(101, marks=pytest.mark.soak)])
 def test_a_bucket_on_which_requests_draw_by_their_cost_never_refuses_one(seed: int) -> None:
     assert simulate(read_scenario("grades-night"), "adaptive", seed, price=0.01).refused == 0
