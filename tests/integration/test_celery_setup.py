@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,3 +199,23 @@ def test_doctor_reads_the_settings_of_a_celery_app(
     assert "without bide: create it with app.celery(store, broker)" in said
     said = doctor(tmp_path, "--broker", "redis://127.0.0.1:9/0").output
     assert "Give a database with --store" in said
+
+
+def test_doctor_looks_at_progress_budget_and_clocks(
+    tmp_path: Path, postgres: Postgres, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = url_of(postgres, tmp_path)
+    all_parts = ("--store", url, "--progress", redis_server.url, "--budget", redis_server.url)
+    said = doctor(tmp_path, *all_parts).output
+    assert "ok    progress store: progress was stored and read" in said
+    assert "ok    clock of the database: its clock differs by less than 5 s" in said
+    assert f"ok    budget: {redis_server.url}" in said
+
+    none = "redis://127.0.0.1:9/0"
+    said = doctor(tmp_path, "--progress", none, "--budget", none).output
+    assert "wrong progress store: the Redis for progress does not answer" in said
+    assert "wrong budget: redis://127.0.0.1:9/0 does not answer" in said
+
+    monkeypatch.setattr("bide.cli.admin.time", SimpleNamespace(time=lambda: time.time() - 60))
+    said = doctor(tmp_path, *all_parts).output
+    assert said.count("its clock is 60 s ahead of the clock of this machine") == 2

@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,6 +83,13 @@ def _config(data: Path, store: str | None, blobs: str | None = None) -> Config:
     return Config(data=data, store=StoreConfig(store), blobs=BlobsConfig(blobs))
 
 
+PROGRESS = options.address("progress", "Also check this Redis for the progress of running jobs.")
+BUDGET = options.address(
+    "budget", "Also check this Redis or PostgreSQL for a budget that machines share."
+)
+MOST_SKEW = 5.0  # seconds by which the clocks of two machines may differ
+
+
 class Checkup(NamedTuple):
     """The result of one check."""
 
@@ -95,6 +104,8 @@ class Checkup(NamedTuple):
 @STORE
 @BROKER
 @BLOBS
+@PROGRESS
+@BUDGET
 @click.option("--url", envvar="BIDE_URL", help="Also check a running service.")
 @click.option(
     "--key", envvar="BIDE_KEY", help="The API key for --url, with the scope admin. Prefer --key-file."
@@ -112,6 +123,8 @@ def doctor(
     store: str | None,
     broker: str | None,
     blobs: str | None,
+    progress: str | None,
+    budget: str | None,
     url: str | None,
     key: str | None,
     key_file: Path | None,
@@ -132,7 +145,8 @@ def doctor(
     if key is None and key_file is not None:
         key = key_file.read_text(encoding="utf-8").strip()
     findings = [
-        *_findings(target, data, store, broker, blobs),
+        *_findings(target, data, store, broker, blobs, progress),
+        *([] if budget is None else [_try("budget", lambda: _budget(budget))]),
         *([] if url is None else _service(url, key)),
     ]
     for finding in findings:
@@ -151,6 +165,7 @@ def _findings(
     store: str | None,
     broker: str | None,
     blobs: str | None,
+    progress: str | None,
 ) -> Iterator[Checkup]:
     registry, celery = None, None
     if target is not None:
@@ -159,13 +174,19 @@ def _findings(
     if celery is not None:  # its configuration has the store and the broker
         config = _doctor_module().runtime_of(celery).config
         store, broker = store or config.store.url, broker or config.engine.broker
-        blobs = blobs or config.blobs.url
+        blobs, progress = blobs or config.blobs.url, progress or config.progress
     yield _try("python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
     yield _try("server packages", _packages)
     yield _try("data folder", lambda: _folder(data))
     checked = _config(data, store, blobs)
     yield _try("database", lambda: _database(checked))
     yield _try("files", lambda: _files(checked))
+    if store is not None:
+        yield _try("clock of the database", lambda: _database_clock(checked))
+    if (in_redis := progress or broker) and in_redis.startswith(
+        "redis"
+    ):  # otherwise it is in the database
+        yield _try("progress store", lambda: _progress(checked, in_redis))
     if target is not None:
         yield _try("app", lambda: _app(target))
     if celery is not None:
@@ -240,6 +261,65 @@ def _files(config: Config) -> str:
     return asyncio.run(look())
 
 
+def _progress(config: Config, url: str) -> str:
+    """Check that progress can be stored and read there."""
+    import asyncio
+    import secrets
+
+    from redis import RedisError
+
+    from bide.core.jobs.record import Progress
+    from bide.server.progress import LiveProgress
+    from bide.service.backends import make_progress_store
+
+    async def look() -> str:
+        store = make_progress_store(url, config.store)
+        attempt, live = (f"doctor-{secrets.token_hex(8)}", 0), LiveProgress(1, Progress(percent=50.0))
+        try:
+            await store.put({attempt: live})
+            found = await store.get([attempt])
+        except RedisError as error:
+            raise SetupError(f"the Redis for progress does not answer: {error}") from None
+        finally:
+            await store.close()
+        if found.get(attempt) != live:
+            raise SetupError("what was stored cannot be read. Is this Redis a replica that only reads?")
+        return "progress was stored and read"
+
+    return asyncio.run(look())
+
+
+def _budget(url: str) -> str:
+    """Check that the backend of a shared budget answers, and its clock."""
+    from bide.client.budgets.backend import BackendUnavailable, open_backend
+
+    backend = open_backend(url)
+    try:
+        now = backend.read("doctor").now
+    except BackendUnavailable as error:
+        raise SetupError(f"{backend.shown} does not answer: {error}") from None
+    finally:
+        backend.close()
+    return f"{backend.shown} answers; {_compare(now)}"
+
+
+def _database_clock(config: Config) -> str:
+    from bide.service.assembly import shared_database_of
+
+    return _compare(shared_database_of(config.store).clock())
+
+
+def _compare(theirs: float) -> str:
+    """Compare another machine's clock with this one's. Leases do not depend on them, but keys, tokens and deadlines do."""
+    ahead = theirs - time.time()
+    if abs(ahead) > MOST_SKEW:
+        raise SetupError(
+            f"its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the clock of this machine, so "
+            "deadlines, keys and tokens end at the wrong time. Synchronize both, for example with chrony"
+        )
+    return f"its clock differs by less than {MOST_SKEW:.0f} s"
+
+
 def _doctor_module() -> ModuleType:
     from bide.service.backends import require_celery
 
@@ -311,6 +391,7 @@ def _service(url: str, key: str | None) -> Iterator[Checkup]:
     from bide.server.config import is_loopback
 
     found: list[dict[str, str]] = []
+    dates: list[str] = []
     shown = key or stored_key(url)
 
     async def get(path: str, headers: dict[str, str]) -> Answer:
@@ -328,6 +409,7 @@ def _service(url: str, key: str | None) -> Iterator[Checkup]:
         sent = await get(f"{address}/readyz", headers)
         answer = sent.raise_for_status().read(dict[str, Any])
         found.extend(answer.get("warnings", ()))
+        dates.append(sent.headers.get("Date", ""))
         hidden = "" if "warnings" in answer else "; only a key with the scope admin shows its warnings"
         return f"{without_credentials(url)} is ready{hidden}"
 
@@ -344,6 +426,8 @@ def _service(url: str, key: str | None) -> Iterator[Checkup]:
         return f"a request without a credential gets {status}"
 
     yield _try("service", lambda: asyncio.run(ask()))
+    if any(dates):
+        yield _try("clock of the service", lambda: _compare(parsedate_to_datetime(dates[0]).timestamp()))
     yield _try("service access", lambda: asyncio.run(ask_as_nobody()))
     for warning in found:
         yield Checkup(f"service: {warning.get('code')}", False, str(warning.get("detail")))

@@ -745,6 +745,10 @@ class SharedDatabase(StoreDatabase, Protocol):
         """As `SharedStore.live_workers`, without the names. Raise SetupError if they cannot be read. Change nothing."""
         ...
 
+    def clock(self) -> float:
+        """The database's time, as seconds since 1970. Raise SetupError if it does not answer."""
+        ...
+
 
 class Store(JobStore, StatisticsStore, EventLog, UpkeepStore, UploadRecords, RecordStore, Protocol):
     """The whole store of one service."""

@@ -61,6 +61,7 @@ _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_s
 
 
 _UNSAFE = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'"
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _JOBS = "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
 _NEW_EPOCH = "UPDATE log_state SET text = %s WHERE name = 'epoch'"
 _LIVE_WORKERS = "SELECT state FROM workers WHERE seen_at > extract(epoch FROM clock_timestamp())::float8 - %s ORDER BY name"
@@ -150,6 +151,14 @@ class PostgresServer:
         return about + (
             f"; {len(pending)} migrations pending; the next start applies them" if pending else ""
         )
+
+    def clock(self) -> float:
+        try:
+            with self.connect() as connection:
+                (now,) = connection.execute(_CLOCK).fetchone() or (0.0,)
+        except psycopg.Error as error:
+            raise SetupError(f"{self.shown} cannot be used: {explain(error) or error}") from None
+        return float(now)
 
     def identity(self) -> str | None:
         try:
