@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from bench.runner import Benchmark
-from bench.service import drain, intake, latency, size, small, status
+from bench.service import drain, intake, latency, size, small, status, tracing
 
 PARTS = {
     "status": status.measure,
@@ -15,6 +15,7 @@ PARTS = {
     "size": size.measure,
     "progress": small.progress,
     "import": small.importing,
+    "tracing": tracing.measure,
 }
 
 sys.exit(Benchmark("bench.service", __doc__, rounds=3).run(PARTS))

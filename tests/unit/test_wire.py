@@ -28,11 +28,11 @@ from bide.core.wire.http import (
     read_idempotency_key,
     read_job,
     read_prefer,
-    read_traceparent,
     render_cursor,
     render_problem,
     wire_job,
 )
+from bide.core.wire.traces import read_traceparent
 
 NOW = 1_900_000_000.0
 ID = job_id(NOW, b"0123456789")

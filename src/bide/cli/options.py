@@ -180,6 +180,24 @@ def polling(command: Command) -> Command:
     return command
 
 
+def traces(command: Command) -> Command:
+    """Add the flags of traces."""
+    command = click.option(
+        "--trace-sample",
+        envvar="BIDE_TRACE_SAMPLE",
+        default=1.0,
+        show_default=True,
+        type=click.FloatRange(0, 1),
+        help="The part of the jobs to trace, if their caller has not decided about its trace.",
+    )(command)
+    return click.option(
+        "--otlp",
+        envvar="BIDE_OTLP",
+        metavar="URL",
+        help="Export the spans of jobs to this OTLP/HTTP receiver, such as http://127.0.0.1:4318.",
+    )(command)
+
+
 def metrics() -> Option[Any]:
     return click.option(
         "--metrics",

@@ -246,6 +246,7 @@ def check_exposure(host: str, auth: str, insecure: bool, oidc: str | None = None
     type=click.FloatRange(0, min_open=True),
     help="Seconds that a job may wait before bide_workers_needed in /metrics asks for more workers.",
 )
+@options.traces
 @options.log_level()
 @options.log_format()
 def serve(
@@ -287,6 +288,8 @@ def serve(
     audit_retention: float,
     insecure: bool,
     target_wait: float,
+    otlp: str | None,
+    trace_sample: float,
     log_level: str,
     log_format: LogFormat,
 ) -> None:
@@ -320,6 +323,7 @@ def serve(
             HttpConfig,
             OidcConfig,
             StoreConfig,
+            TraceConfig,
             UploadConfig,
             WebhookConfig,
             WorkerConfig,
@@ -375,6 +379,7 @@ def serve(
         admission=settings.admission(),
         auth=AuthConfig(auth, audit_retention, issuer, session_lifetime),
         target_wait=target_wait,
+        traces=TraceConfig(otlp, trace_sample),
     )
     run(
         location.load(),

@@ -43,6 +43,7 @@ from bide.core.errors import SetupError
 @options.connections(3)
 @options.lease("Seconds without a heartbeat after which a child, or a worker, loses its jobs.")
 @options.drain()
+@options.traces
 @options.log_level()
 @options.log_format()
 def worker(
@@ -57,6 +58,8 @@ def worker(
     connections: int,
     lease: float,
     drain: float,
+    otlp: str | None,
+    trace_sample: float,
     log_level: str,
     log_format: LogFormat,
 ) -> None:
@@ -74,6 +77,7 @@ def worker(
             Config,
             EngineConfig,
             StoreConfig,
+            TraceConfig,
             WorkerConfig,
         )
         from bide.server.worker.app_location import parse
@@ -96,6 +100,7 @@ def worker(
         blobs=BlobsConfig(blobs),
         worker=WorkerConfig(workers=concurrency, lease=lease, drain=drain),
         limits=settings.limits(),
+        traces=TraceConfig(otlp, trace_sample),
     )
     places = f"store {backends.make_shared_database(config.store).shown}, broker {Broker(broker).shown}"
     code = run_worker(

@@ -34,6 +34,7 @@ from bide.client.apis.lookups import MOST_PARTS
 from bide.client.apis.reader import ALWAYS
 from bide.client.apis.values import header
 from bide.client.budgets.account_budget import AccountBudget, share
+from bide.client.client_tracer import ClientTracer
 from bide.client.http.download import FollowingPages, download, expectation, local_path
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.sender import Content, refusal
@@ -110,6 +111,7 @@ class Account:
         self._learning: asyncio.Task[None] | None = None
         self.learned: AccountKnowledge | None = None
         self._account_budget: AccountBudget | None = None
+        self.tracer: ClientTracer | None = None  # of an open account
 
     async def open(self) -> Poller:
         """Open the account at its first use, because the poller belongs to the running event loop."""
@@ -157,6 +159,8 @@ class Account:
                     self._processes, *connection, budget, self.limit, **options
                 )
             add_account(self)
+            if (tracer := self.options.get("tracer")) is not None:
+                self._poller.sender.tracer = self.tracer = ClientTracer(tracer, self.api.name)
             return self._poller
 
     async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:
@@ -274,6 +278,8 @@ class Account:
         if timeout is not None:
             deadline = self._timing.now() + timeout * self._timing.speed
         for job in jobs:
+            if self.tracer is not None and job.context is None:
+                job.context = self.tracer.current()
             if job.seen is not None and not job.over:
                 listener.changed(job)
             size: Any = job.size or self.options.get("size")  # a job from the ledger has its own
@@ -332,6 +338,7 @@ class Account:
                     raise self.api.reader.problem(after)
             job = JobState(ref, kind, self._timing.wall(), self.api.job_id(ref))
             job.seen = seen
+            job.context = None if self.tracer is None else self.tracer.current()
             job.replayed = replayed
             job.size = self.options.get("size") or ""
             job.requests = 1

@@ -35,6 +35,7 @@ class JobState:
         "asked_at",
         "body",
         "cancelling",
+        "context",
         "denied",
         "error",
         "etag",
@@ -84,6 +85,7 @@ class JobState:
         self.requests = 0
         self.failures = 0  # consecutive polls without an answer about the job
         self.denied = 0  # consecutive denials after each of which the credential was renewed
+        self.context: Any = None  # of OpenTelemetry, in which it was submitted or awaited
         self.planned: Any = None  # its entry in the schedule, during a wait
         self.listeners: tuple[JobListener, ...] = ()
         self._latest: JobStatus | None = None

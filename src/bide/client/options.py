@@ -34,6 +34,8 @@ class ClientOptions(PollingOptions, total=False):
     budget: str | None
     # Processes that share the polling and one budget. Default: 1.
     processes: int | None
+    # A tracer of OpenTelemetry, which makes a span of each submission, poll and other request.
+    tracer: Any
 
 
 class WaitOptions(TypedDict, total=False):

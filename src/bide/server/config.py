@@ -350,6 +350,18 @@ def _read_bound(place: str, name: str, value: Any) -> float:
 
 
 @dataclass(frozen=True)
+class TraceConfig:
+    """Which jobs are traced, and where their spans go."""
+
+    endpoint: str | None = (
+        None  # the URL of an OTLP/HTTP receiver, such as http://127.0.0.1:4318; None: no traces
+    )
+    # The part of the jobs that is traced, from 0 to 1, if their caller has not decided about its trace.
+    sample: float = 1.0
+    timeout: float = 5.0  # seconds of one export
+
+
+@dataclass(frozen=True)
 class Config:
     data: Path = Path("bide-data")
     store: StoreConfig = field(default_factory=StoreConfig)
@@ -365,5 +377,6 @@ class Config:
     upkeep: UpkeepConfig = field(default_factory=UpkeepConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
+    traces: TraceConfig = field(default_factory=TraceConfig)
     # Seconds that a job may wait before bide_workers_needed in /metrics asks for more workers.
     target_wait: float = 30.0

@@ -32,6 +32,7 @@ from bide.core.jobs.input_paths import values_at
 from bide.core.jobs.record import FileInfo, Job
 from bide.core.wire.http import Dedupe, job_id, read_instant_at
 from bide.server.admission import Admission
+from bide.server.job_tracer import JobTracer
 from bide.server.limits import ServiceLimits, forced, quota_exceeded
 from bide.server.media_types import EMPTY, TEXT, accepts_texts, is_one_of
 from bide.server.registry import NAME, File, FileRef, Kind, Registry, pointer
@@ -182,7 +183,7 @@ class Intake:
     """Accepts submissions. `hint` notifies the engine of a new job in a queue; None: the engine learns of it after the
     commit. `is_served` returns whether a worker serves a queue that the app does not declare; None accepts any queue.
     `webhooks`: None rejects submissions with a webhook. `limits` and `admission`: None refuses
-    nothing.
+    nothing. `tracer`: None traces no new jobs, except children of traced ones.
     """
 
     def __init__(
@@ -194,6 +195,7 @@ class Intake:
         webhooks: WebhookService | None = None,
         limits: ServiceLimits | None = None,
         admission: Admission | None = None,
+        tracer: JobTracer | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -202,6 +204,7 @@ class Intake:
         self._webhooks = webhooks
         self._limits = limits
         self._admission = admission
+        self._tracer = tracer
         self._random = _RandomBuffer()
         self._stopping = False
 
@@ -225,6 +228,8 @@ class Intake:
             self._admission.observe(time.monotonic() - begun)
         if new.limits is not None and self._limits is not None:
             (outcome,) = await self._limits.settle([new], [outcome], self._insert)
+        if self._tracer is not None:
+            self._trace(new, outcome)
         return accepted(outcome, new)
 
     def id(self, now: float) -> str:
@@ -250,6 +255,9 @@ class Intake:
         outcomes = await self._insert(new)
         if self._limits is not None and any(n.limits is not None for n in new):
             outcomes = await self._limits.settle(new, outcomes, self._insert)
+        if self._tracer is not None:
+            for item, outcome in zip(new, outcomes, strict=True):
+                self._trace(item, outcome)
         stored = iter(outcomes)
         return [p if isinstance(p, Problem) else _or_problem(next(stored), p) for p in prepared]
 
@@ -261,9 +269,16 @@ class Intake:
         return storing
 
     def learn(self, new: NewJob, outcome: Insertion | None) -> None:
-        """Learn from the outcome of an insertion that the caller did itself what is left of the limits."""
+        """Learn from the outcome of an insertion that the caller did itself what is left of the limits, and trace it."""
         if new.limits is not None and self._limits is not None:
             self._limits.learn([new], [outcome])
+        if self._tracer is not None:
+            self._trace(new, outcome)
+
+    def _trace(self, new: NewJob, outcome: Insertion | None) -> None:
+        """Export the span of a submission."""
+        if self._tracer is not None and isinstance(outcome, Inserted) and outcome.created:
+            self._tracer.submitted(new.job, self._store.now())
 
     async def admit_later(self, new: NewJob) -> None:
         """Count the submission of an upload that begins now, unless it repeats an earlier one. Raises QuotaExceeded."""
@@ -361,6 +376,10 @@ class Intake:
             parent=parent.id if parent else None,
             tenant=parent.tenant if parent else tenant,
         )
+        if parent is not None:
+            job = job if parent.tracestate is None else replace(job, tracestate=parent.tracestate)
+        elif self._tracer is not None and (state := self._tracer.begin(job.trace_id or "")) is not None:
+            job = replace(job, tracestate=state)
         if kind.concurrency is not None:
             limited = kind.concurrency_key(bytes(submission.input), job.tenant)
             job = replace(job, concurrency_key=limited)

@@ -35,6 +35,7 @@ from bide.server.blobs import Blobs
 from bide.server.blobs.orphans import Orphans
 from bide.server.config import Config, UpkeepConfig
 from bide.server.estimates import Estimates
+from bide.server.job_tracer import JobTracer
 from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry, policy_of
 from bide.server.store import StoreUnavailable, UpkeepStore
@@ -172,6 +173,7 @@ class Upkeep:
         progress: ProgressPublisher | None = None,
     ) -> None:
         """`holds` returns whether this process runs the attempt."""
+        self.tracer: JobTracer | None = None
         self.clean_up = clean_up
         self._store = store
         self._registry = registry
@@ -276,7 +278,19 @@ class Upkeep:
         changes = await self._losses(found.leases)
         changes += [deadline_passed(job) for job in found.deadlines]
         if changes:
-            await self._store.apply(changes)
+            await self._apply(changes, found.leases)
+
+    async def _apply(self, changes: Sequence[Change], jobs: Sequence[Job]) -> None:
+        """Store changes, and export the attempts of these jobs, which their workers cannot export."""
+        outcomes = await self._store.apply(changes)
+        if self.tracer is None:
+            return
+        running = {job.id: job for job in jobs if job.running}
+        for change, outcome in zip(changes, outcomes, strict=True):
+            job = running.get(change.job_id)
+            if job is not None and isinstance(outcome, Job):
+                started = job.updated_at if job.started_at is None else job.started_at
+                self.tracer.attempted(job, started, None, self._store.now(), change)
 
     async def _mark_overdue(self) -> None:
         """Mark the jobs that run much longer than others of their kind."""
@@ -327,7 +341,7 @@ class Upkeep:
                 found = await self._store.lost_and_late(lost, RESCUE_BATCH + self._undecided)
                 changes = await self._losses([job for job in found.leases if not self._holds(job)])
                 if changes:
-                    await self._store.apply(changes)
+                    await self._apply(changes, found.leases)
         except StoreUnavailable:
             observer.restart()
             raise

@@ -42,6 +42,7 @@ from bide.server.identities.sessions import SessionCredentials
 from bide.server.identities.sign_in import OidcSignIn
 from bide.server.identities.tokens import TokenCredentials
 from bide.server.intake import Intake
+from bide.server.job_tracer import JobTracer
 from bide.server.limits import ServiceLimits
 from bide.server.notifier import Notifier
 from bide.server.progress.publisher import ProgressPublisher
@@ -88,6 +89,7 @@ def assemble(
         store = make_store(config.store, folder)
     store.share_by(config.limits.weights, config.limits.running)
     blobs = blobs_of(config)
+    tracer = _tracer(config)
     notify = Notifier()
     estimates = Estimates()
     events = Broadcaster(store, shared=config.store.url is not None)
@@ -104,7 +106,7 @@ def assemble(
     embedded = config.engine.name == "embedded"
     if engine is None:
         engine = (
-            _embedded(registry, location, config, folder, store, progress)
+            _embedded(registry, location, config, folder, store, progress, tracer)
             if embedded
             else make_celery_engine(registry, store, config)
         )
@@ -112,6 +114,7 @@ def assemble(
     hint = engine.hint if embedded else None
     is_served = None if config.engine.allow_unknown_queues else engine.confirm_served
     webhooks = _webhooks(config, store)
+    webhooks.publisher.tracer = tracer
     limits = ServiceLimits(config.limits, store, shared=config.store.url is not None)
     admission = Admission(config.admission, store, registry, estimates, engine, config.limits.weights)
     intake = Intake(
@@ -122,6 +125,7 @@ def assemble(
         webhooks,
         limits if limits.on else None,
         admission if admission.on else None,
+        tracer,
     )
     orphans = Orphans(blobs, store.identity, config.upkeep.quarantine)
     uploads = UploadService(
@@ -157,6 +161,7 @@ def assemble(
         holds=holds,
         progress=progress,
     )
+    upkeep.tracer = tracer
     key_credentials = KeyCredentials(store)
     issuer = config.auth.oidc
     sessions = SessionCredentials(
@@ -217,6 +222,7 @@ def assemble(
         keys=keys,
         authenticator=authenticator,
         audit=audit,
+        tracer=tracer,
         http=HttpApp(components),
     )
 
@@ -227,6 +233,7 @@ class WorkerParts(NamedTuple):
     store: SharedStore
     progress: ProgressPublisher
     engine: EmbeddedEngine
+    tracer: JobTracer | None
 
 
 def assemble_worker(
@@ -236,8 +243,13 @@ def assemble_worker(
     store = make_shared_store(config.store)
     store.share_by(config.limits.weights, config.limits.running)
     progress = _progress(config, lambda job_id: None, lambda job_id: False)
-    engine = _embedded(registry, location, config, folder, store, progress)
-    return WorkerParts(store, progress, engine)
+    tracer = _tracer(config)
+    engine = _embedded(registry, location, config, folder, store, progress, tracer)
+    return WorkerParts(store, progress, engine, tracer)
+
+
+def _tracer(config: Config) -> JobTracer | None:
+    return None if config.traces.endpoint is None else JobTracer(config.traces)
 
 
 def database_of(config: Config) -> StoreDatabase:
@@ -321,6 +333,7 @@ def _embedded(
     folder: DataFolder,
     store: Store,
     progress: ProgressPublisher,
+    tracer: JobTracer | None,
 ) -> EmbeddedEngine:
     sync, is_async = children_of(registry, config.worker)
     pool = Pool(
@@ -342,6 +355,7 @@ def _embedded(
         pool,
         prepare_spawn=spawned.prepare_spawn,
         progress=progress,
+        tracer=tracer,
     )
 
 
@@ -368,6 +382,7 @@ class Service:
     keys: ApiKeys
     authenticator: Authenticator | None
     audit: AuditLog
+    tracer: JobTracer | None
     hint: Callable[[str, str], None]  # of work in a queue, for the engine or the bulk runner
     http: HttpApp
 
@@ -440,6 +455,8 @@ class Service:
         await self.uploads.close()
         await self.blobs.close()
         await self.store.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
         self.folder.unlock()
 
     def on_events(self, events: Sequence[Event]) -> None:

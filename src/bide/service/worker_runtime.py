@@ -121,7 +121,7 @@ class WorkerRuntime:
     async def _work(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         assert self._folder is not None
-        self._store, progress, self._engine = assemble_worker(
+        self._store, progress, self._engine, tracer = assemble_worker(
             self.registry, self._location, self.config, self._folder
         )
         await self._store.open(self._engine.on_events, on_reset=self._engine.reset)
@@ -139,6 +139,8 @@ class WorkerRuntime:
         finally:
             await progress.close()
             await self._store.close()
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
 
     async def _serve(self) -> None:
         beating = asyncio.create_task(self._beat())

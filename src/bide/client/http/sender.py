@@ -20,6 +20,7 @@ import msgspec
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Throttled
 from bide.client.apis.values import absolute, header, without_credentials
+from bide.client.client_tracer import ClientTracer
 from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     ANSWER_TIMEOUT,
@@ -138,6 +139,7 @@ class Sender:
         self._wake_poller = wake_poller
         self._queue = asyncio.Lock()
         self._answer = asyncio.Event()  # an answer has arrived
+        self.tracer: ClientTracer | None = None
 
     # --- requests that a caller waits for
 
@@ -230,6 +232,19 @@ class Sender:
     ) -> Answer:
         """Sign a call, send it, and follow redirects. The caller takes the first request from the budget. With `slot`
         the call is a poll."""
+        if self.tracer is None:
+            return await self._exchange(call, slot, exchange, stream)
+        how = {"submission": call.submission, "poll": slot is not None}
+        with self.tracer.request(call.method, call.url, **how) as span:
+            if self.api.is_bide:
+                call = msgspec.structs.replace(call, headers={**call.headers, **span.headers})
+            answer = await self._exchange(call, slot, exchange, stream)
+            span.answered(answer.status)
+            return answer
+
+    async def _exchange(
+        self, call: Call, slot: Slot | None, exchange: Exchange | None, stream: bool
+    ) -> Answer:
         signer = self._signer
         exchange = exchange or self._transport.exchange
         for _ in range(REDIRECTS + 1):

@@ -388,6 +388,8 @@ class Poller:
             hold, etag = self._hold(job)
         try:
             call = self.api.calls.ask(job.ref, etag, hold)
+            if self.sender.tracer is not None:
+                self.sender.tracer.polling([job.context])
             answer = await self.sender.exchange(call, worker)
             # Most answers about a job are byte for byte the same as the one before.
             same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
@@ -465,6 +467,8 @@ class Poller:
         for planned in jobs:
             planned.key.requests += 1
         try:
+            if self.sender.tracer is not None:
+                self.sender.tracer.polling([planned.key.context for planned in jobs])
             answer = await self.sender.exchange(call, worker)
             found = self.api.read_many(refs, answer)
         except (ServiceUnreachable, UnusableService) as error:

@@ -128,6 +128,8 @@ class Job(msgspec.Struct, frozen=True):
     webhook: str | None = None  # the events that its own webhook receives, separated by commas
     # Jobs with the same one share the limit of their kind on concurrent jobs; None: it has no limit.
     concurrency_key: str | None = None
+    # The W3C tracestate of a job whose spans are exported, often empty; None: the job is not traced.
+    tracestate: str | None = None
 
     @property
     def parked(self) -> bool:

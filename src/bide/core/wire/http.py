@@ -17,6 +17,7 @@ import msgspec
 from bide.core.clock import read_instant, render_instant
 from bide.core.errors import BadCursor, ErrorInfo, InvalidInput, MalformedRequest, Problem
 from bide.core.jobs.record import Job, Progress, Status
+from bide.core.wire.traces import render_traceparent, send_span_id
 
 INLINE_RESULT = 64 * 1024
 MAX_WAIT = 60.0  # seconds; the service reads a longer `Prefer: wait=N` as this
@@ -108,7 +109,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
     tenant: str = "-"
 
 
-def facts(job: Job, type_: EventType = "status") -> dict[str, Any]:
+def facts(job: Job, type_: EventType = "status") -> dict[str, Any]:  # noqa: PLR0912 — a branch per field
     """Return the fields of a job that an event of this type contains."""
     known: dict[str, Any] = {
         "kind": job.kind,
@@ -145,7 +146,15 @@ def facts(job: Job, type_: EventType = "status") -> dict[str, Any]:
         known["error"] = job.error
     if job.finished_at is not None and job.started_at is not None:
         known["seconds"] = job.finished_at - job.started_at
+    if job.tracestate is not None:
+        known.update(_trace_of(job))
     return known
+
+
+def _trace_of(job: Job) -> dict[str, str]:
+    """The trace context of a traced job."""
+    parent = render_traceparent(job.trace_id or "", send_span_id(job.id))
+    return {"traceparent": parent, **({"tracestate": job.tracestate} if job.tracestate else {})}
 
 
 def _instant(at: float | None) -> str | None:
@@ -347,18 +356,6 @@ def job_id(now: float, randomness: bytes) -> str:
     ms = int(now * 1000)
     time = "".join([_PAIRS[ms >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
     return time + randomness[:16].translate(_FIVE_BITS).decode()
-
-
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
-
-
-def read_traceparent(value: str) -> str | None:
-    """Return the trace id of a W3C traceparent header; None if it has none."""
-    text = value.strip()
-    match = _TRACEPARENT.fullmatch(text)
-    if match is None or text.startswith("ff") or set(match[1]) == {"0"}:
-        return None
-    return match[1]
 
 
 def read_instant_at(pointer: str, text: str) -> float:

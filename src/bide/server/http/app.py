@@ -45,6 +45,7 @@ from bide.server.http.hosts import Hosts, read_names
 from bide.server.http.proxies import read_proxies, read_root_path
 from bide.server.http.request import Disconnected, HttpRequest, Receive, Response, Scope, Send
 from bide.server.http.routing import HttpOperation, Route, Router, check_names
+from bide.server.job_tracer import set_caller
 from bide.server.store import StoreUnavailable
 
 log = logging.getLogger("bide.http")
@@ -89,6 +90,7 @@ class HttpApp:
         self._authenticator = components.authenticator
         auth = components.config.auth
         self._audit = components.audit if auth.enabled and auth.audit else None
+        self._traces = components.config.traces.endpoint is not None
         self._origins = bool(components.config.http.origins)
         self._trusted = read_names(components.config.http.trusted_hosts)
         self._proxies = read_proxies(components.config.http.trusted_proxies)
@@ -148,6 +150,8 @@ class HttpApp:
         return None
 
     def _check(self, request: HttpRequest) -> None:
+        if self._traces and request.scope.get("method") != "GET":
+            set_caller(request.header(b"traceparent"), request.header(b"tracestate"))
         if self._proxies is not None:
             self._proxies.read(request)
         if self._hosts is not None:

@@ -23,7 +23,8 @@ from bide.core.errors import (
     UnsupportedMedia,
     WrongLength,
 )
-from bide.core.wire.http import PROBLEM_TYPE, encode, read_traceparent, render_problem
+from bide.core.wire.http import PROBLEM_TYPE, encode, render_problem
+from bide.core.wire.traces import read_traceparent
 from bide.server.http import Components
 from bide.server.identities import ANYONE, Principal
 from bide.server.intake import new_trace_id

@@ -9,7 +9,8 @@ import msgspec
 
 from bide.core.jobs.record import Job, Progress, Status
 from bide.core.jobs.retry import Outcome, Raised, Returned, Stopped, Vanished
-from bide.core.jobs.state_machine import Begun, Change, Emitted, Parked, advance
+from bide.core.jobs.state_machine import Begun, Change, Emitted, Parked, StepStarted, advance
+from bide.core.wire.traces import process_span_id, render_traceparent
 from bide.server.progress import LiveProgress, attempt_key
 from bide.server.registry import Kind
 from bide.server.store import Claim
@@ -34,7 +35,7 @@ class Attempt:
     ) -> None:
         """`due`: since when the job could be claimed. `emitted`: bytes of output of earlier attempts."""
         self.job = job
-        self._due = due
+        self.due = due
         self.kind = kind
         self.child = child
         self.started: float | None = None  # None: it waits in its child's prefetch queue
@@ -87,10 +88,15 @@ class Attempt:
         """The change to store before any other of this attempt: `Begun` for a prefetched job, otherwise none."""
         if self.job.running or self.started is None:
             return []
-        waited = None if self._due is None else max(0.0, self.started_at - self._due)
+        waited = None if self.due is None else max(0.0, self.started_at - self.due)
         begun = Begun(started_at=self.started_at, waited=waited, **self.identity)
         self.job = advance(self.job, begun, self.started_at)
         return [begun]
+
+    def step_began(self, change: StepStarted, now: float) -> None:
+        """Record the start of a step, for the trace of the job."""
+        if self.job.tracestate is not None:
+            self.job = advance(self.job, change, now)
 
     def output_changes(self) -> list[Change]:
         """The changes that store the waiting chunks of the output stream."""
@@ -218,4 +224,11 @@ def run_message(claim: Claim, output_limit: int) -> p.RunJob:
         [s.name for s in job.steps if s.status is Status.DONE and s.name not in claim.steps],
         job.trace_id,
         max(0, output_limit - claim.emitted),
+        None if job.tracestate is None else _trace_headers(job),
     )
+
+
+def _trace_headers(job: Job) -> tuple[str, str]:
+    """`traceparent` and `tracestate` of what the handler of a traced job calls."""
+    span_id = process_span_id(job.id, job.fence)
+    return render_traceparent(job.trace_id or "", span_id), job.tracestate or ""

@@ -37,6 +37,7 @@ from bide.core.jobs.state_machine import Change, Refused
 from bide.core.json_log import about_job
 from bide.core.wire.http import Event
 from bide.server.config import WorkerConfig
+from bide.server.job_tracer import JobTracer
 from bide.server.progress import AttemptKey, ProgressSink
 from bide.server.registry import Registry
 from bide.server.runner.attempt import CANCEL, LEASE_LOST, SHUTDOWN, Attempt, run_message
@@ -89,6 +90,7 @@ class Runner:
         *,
         prepare_spawn: PrepareSpawn,
         progress: ProgressSink,
+        tracer: JobTracer | None = None,
     ) -> None:
         self.prepare_spawn = prepare_spawn
         self.pool = pool
@@ -100,6 +102,7 @@ class Runner:
         self._work = str(folder.work)
         self._owner = ""  # set by `start`
         self._progress = progress
+        self._tracer = tracer
         self._now = pool.now
         self._rng = random.Random()
         sync, _ = children_of(registry, config)
@@ -366,6 +369,7 @@ class Runner:
                     self._settlement.write(
                         [*attempt.begin_changes(), *attempt.output_changes(), started]
                     )
+                    attempt.step_began(started, self._store.now())
                 case p.AttemptDone() | p.AttemptFailed() | p.AttemptParked() | p.AttemptStopped():
                     attempt.update_progress(message.progress, self._store.now())
                     if isinstance(message, p.AttemptFailed) and message.trace is not None:
@@ -495,7 +499,10 @@ class Runner:
                     change = changes.Spawned(child=link, files=tuple(message.files), **attempt.identity)
                     storing = self._store.spawn(change, new)
                     self.hint(new.job.queue, new.job.kind)
-                    return await storing
+                    stored = await storing
+                    if self._tracer is not None and isinstance(stored, Job) and stored.id == new.job.id:
+                        self._tracer.submitted(new.job, self._store.now(), attempt.job.fence)
+                    return stored
             except StoreUnavailable as error:
                 log.error(
                     "job %s cannot spawn a %s job; retrying: %s",
@@ -534,8 +541,7 @@ class Runner:
                     progress=attempt.live.progress if attempt.live.number else None,
                 )
             )
-            if isinstance(change, _FAILED):
-                _log_failed_attempt(attempt, change)
+            self._report_end(attempt, change)
             # While the child has prefetched work, delay the write: one commit then covers more outcomes.
             delayed = not child.is_async and self._slots.well_filled(attempt)
             write = self._settlement.write_soon if delayed else self._settlement.write
@@ -560,6 +566,13 @@ class Runner:
             # Later, so that one claim serves all attempts that end in this iteration of the event loop.
             self._claim_scheduled = True
             self._loop.call_soon(self._claim)
+
+    def _report_end(self, attempt: Attempt, change: Change) -> None:
+        if isinstance(change, _FAILED):
+            _log_failed_attempt(attempt, change)
+        if self._tracer is not None and attempt.started is not None:
+            times = attempt.started_at, attempt.due, self._store.now()
+            self._tracer.attempted(attempt.job, *times, change)
 
     def _settled(self, attempt: AttemptKey, outcome: Any) -> None:
         """The end of the attempt is stored, or refused."""

@@ -108,6 +108,9 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: tuple[DeliveryAttempt, ...] = ()
     url: str = ""  # of the last attempt
     response: str = ""  # the beginning of the last one
+    trace: tuple[str, str, int] | None = (
+        None  # traceparent and tracestate of a traced job, and its fence
+    )
 
     @property
     def name(self) -> str:

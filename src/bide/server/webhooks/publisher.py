@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from bide.core.clock import render_instant
 from bide.core.wire.events import EventMessage
 from bide.core.wire.http import Event, job_id
+from bide.server.job_tracer import JobTracer
 from bide.server.store import (
     EventFilter,
     EventLog,
@@ -190,6 +191,7 @@ class Publisher:
     ) -> None:
         self._store = store
         self._sender = sender
+        self.tracer: JobTracer | None = None
         self._shared = shared
         self._lease = lease
         self._rng = rng or random.Random()
@@ -578,6 +580,7 @@ class Publisher:
             body=render(event, EventMessage(event, epoch).json).decode(),
             next_at=now,
             replay=replay,
+            trace=_trace_of(event) if "traceparent" in event.job else None,
         )
 
     def _id(self, now: float) -> str:
@@ -808,10 +811,20 @@ class Publisher:
             return None
         secrets = await self._secrets(endpoint, target)
         at = self._store.now()
+        trace = None
+        if self.tracer is not None and delivery.trace is not None:
+            trace = self.tracer.webhook(delivery.trace, delivery.name, len(delivery.attempts) + 1)
         outcome = await self._sender.send(
-            target.url, secrets, delivery.message_id, delivery.body.encode()
+            target.url,
+            secrets,
+            delivery.message_id,
+            delivery.body.encode(),
+            {} if trace is None else trace.headers,
         )
         now = self._store.now()
+        if self.tracer is not None and trace is not None:
+            sent = (delivery.job_id, delivery.message_id, target.url, outcome.status, outcome.error)
+            self.tracer.delivered(trace, *sent, (at, now))
         if outcome.succeeded:
             host.breaker.succeeded()
         elif outcome.status != GONE:
@@ -1160,3 +1173,9 @@ def _disabler(reason: str, now: float) -> Callable[[Webhook], Webhook]:
         return replace(webhook, enabled=False, disabled_at=now, reason=reason)
 
     return change
+
+
+def _trace_of(event: Event) -> tuple[str, str, int]:
+    """What a delivery of an event of a traced job needs."""
+    job = event.job
+    return job["traceparent"], job.get("tracestate", ""), job.get("fence", 0)

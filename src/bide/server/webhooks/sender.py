@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,10 +56,19 @@ class WebhookSender:
             await self._client.close()
             self._client = None
 
-    async def send(self, url: str, secrets: Sequence[str], message_id: str, body: bytes) -> SendOutcome:
+    async def send(
+        self,
+        url: str,
+        secrets: Sequence[str],
+        message_id: str,
+        body: bytes,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> SendOutcome:
+        """`more` are further headers."""
         timestamp = int(self._now())
         headers = {
             **_HEADERS,
+            **more,
             "webhook-id": message_id,
             "webhook-timestamp": str(timestamp),
             "webhook-signature": sign(secrets, message_id, timestamp, body),

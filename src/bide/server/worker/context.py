@@ -161,6 +161,16 @@ class Context:
         """The id of the trace that the job belongs to: from the caller's `traceparent`, or made at the submission."""
         return self._run.trace_id
 
+    @property
+    def trace_headers(self) -> dict[str, str]:
+        """`traceparent` and `tracestate` for requests that the handler sends, so that their spans belong to the trace of
+        the job; empty if the job is not traced.
+        """
+        if self._run.trace is None:
+            return {}
+        parent, state = self._run.trace
+        return {"traceparent": parent, **({"tracestate": state} if state else {})}
+
     # --- progress
 
     def progress(

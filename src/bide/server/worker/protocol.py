@@ -58,6 +58,7 @@ class RunJob(ChildMessage):
     kept: list[str] = []  # steps whose results are not in `steps`: the child requests them with ReadStep
     trace_id: str | None = None
     output_left: int = 0  # bytes that the handler may still emit
+    trace: tuple[str, str] | None = None  # traceparent and tracestate of a traced job
 
 
 class StepReply(ChildMessage):

@@ -63,6 +63,7 @@ def full_job(id: str, now: float) -> Job:
         overdue_at=now + 10,
         webhook="terminal",
         concurrency_key="work - 1",
+        tracestate="vendor=one",
     )
 
 

@@ -65,7 +65,7 @@ _INSTANTS = {
 # Fields that never change.
 _FIXED = {
     *("id", "kind", "created_at", "tenant", "labels", "parent", "trace_id", "webhook"),
-    "concurrency_key",
+    *("concurrency_key", "tracestate"),
 }
 
 

@@ -1,0 +1,398 @@
+"""The spans of jobs, exported with OpenTelemetry over OTLP/HTTP: send, wait, process, steps, children and webhooks.
+
+1. Without a receiver there is no JobTracer, and nothing of OpenTelemetry is imported.
+2. The submission decides whether a job is traced: as its caller has decided, else by the ratio. `Job.tracestate` has the
+   decision, so that all attempts, children and webhooks of the job follow it, in all processes.
+3. A span is made when it has ended, from the record of the job. Its id is derived (`core.wire.traces`), so that the spans of
+   several processes fit together.
+4. A thread with a bounded queue exports the spans. If the receiver hangs or is down, spans are dropped, and nothing waits
+   for it: no request, no job, and a shutdown for at most CLOSE_TIMEOUT.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from bide.core.errors import ErrorInfo, SetupError
+from bide.core.jobs import state_machine as changes
+from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import Change
+from bide.core.wire.traces import (
+    TraceParent,
+    derived_span_id,
+    process_span_id,
+    read_trace,
+    render_traceparent,
+    send_span_id,
+)
+from bide.server.config import TraceConfig
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanContext, Tracer
+
+log = logging.getLogger("bide.tracing")
+MAX_QUEUE = 4096  # spans that wait for the export
+MAX_BATCH = 512
+EVERY = 1.0  # seconds between two exports
+CLOSE_TIMEOUT = 2.0  # seconds in which the last spans are exported at a shutdown
+LOG_EVERY = 60.0  # seconds between two lines about dropped spans
+OUTCOMES: dict[type[Change], str] = {
+    changes.Succeeded: "succeeded",
+    changes.FailedForNow: "retried",
+    changes.Failed: "failed",
+    changes.Parked: "parked",
+    changes.Lost: "lost",
+    changes.HandedBack: "returned",
+}
+_caller: ContextVar[TraceParent | None] = ContextVar("bide.caller", default=None)
+
+
+def set_caller(traceparent: str | None, tracestate: str | None) -> None:
+    """Remember the span of the caller whose request runs in this context."""
+    _caller.set(None if traceparent is None else read_trace(traceparent, tracestate))
+
+
+class WebhookTrace(NamedTuple):
+    """The span of an attempt to deliver a webhook, before it is sent."""
+
+    trace_id: str
+    span_id: int
+    state: str
+    fence: int  # of the attempt that the event is about; 0: none
+    number: int  # of the attempt to deliver
+
+    @property
+    def headers(self) -> dict[str, str]:
+        found = {"traceparent": render_traceparent(self.trace_id, self.span_id)}
+        return {**found, "tracestate": self.state} if self.state else found
+
+
+class JobTracer:
+    """Decides which jobs are traced, and exports their spans. Instants are those of the store. The event loop uses it."""
+
+    def __init__(self, config: TraceConfig) -> None:
+        """Raises SetupError if OpenTelemetry is not installed."""
+        assert config.endpoint is not None
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+        except ModuleNotFoundError as error:
+            raise SetupError.not_installed(f"{error.name} is not installed", "otel") from None
+        # The exporter logs each failed export, which the queue reports once per minute.
+        logging.getLogger("opentelemetry.exporter.otlp.proto.http").setLevel(logging.CRITICAL)
+        self._bound = round(config.sample * 2**64)
+        address = config.endpoint.rstrip("/") + "/v1/traces"
+        exporter = OTLPSpanExporter(endpoint=address, timeout=config.timeout)
+        self._queue = SpanQueue(exporter.export, exporter.shutdown)
+        resource = Resource.create()  # from OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "bide"}))
+        self._ids = _make_ids()
+        provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids)
+        provider.add_span_processor(_make_processor(self._queue.add))
+        self._tracer: Tracer = provider.get_tracer("bide")
+
+    def close(self) -> None:
+        """Export the last spans, for at most CLOSE_TIMEOUT seconds. It blocks: call it in a thread."""
+        self._queue.close(CLOSE_TIMEOUT)
+
+    # --- the decision
+
+    def begin(self, trace_id: str) -> str | None:
+        """The `tracestate` of a new job; None if it is not traced."""
+        caller = _caller.get()
+        if caller is not None and caller.trace_id == trace_id:
+            return caller.state if caller.sampled else None
+        return "" if int(trace_id[16:], 16) < self._bound else None
+
+    # --- the spans
+
+    def submitted(self, job: Job, ended: float, parent_fence: int | None = None) -> None:
+        """Export the submission of a traced job. `parent_fence`: of the attempt that spawned it."""
+        if job.tracestate is None:
+            return
+        caller, parent_id = _caller.get(), None
+        if job.parent is not None and parent_fence is not None:
+            parent_id = process_span_id(job.parent, parent_fence)
+        elif caller is not None and caller.trace_id == job.trace_id:
+            parent_id = int(caller.span_id, 16)
+        self._export(
+            _Span(
+                f"send {job.queue}",
+                "PRODUCER",
+                {**_of_job(job), **_operation("send")},
+                job.created_at,
+                ended,
+                send_span_id(job.id),
+                parent_id,
+            ),
+            job.trace_id,
+            job.tracestate,
+        )
+
+    def attempted(
+        self, job: Job, started: float, due: float | None, ended: float, change: Change
+    ) -> None:
+        """Export an attempt with its wait and its steps. `job` is the record while it ran, `change` its end, and `due` when
+        it could have started; None: unknown.
+        """
+        if job.tracestate is None:
+            return
+        sent, own = send_span_id(job.id), process_span_id(job.id, job.fence)
+        error = _error_of(change)
+        of_job = _of_job(job)
+        spans = []
+        if due is not None:
+            spans.append(
+                _Span(f"wait {job.queue}", "INTERNAL", of_job, due, max(due, started), None, sent)
+            )
+        attributes = {
+            **of_job,
+            **_operation("process"),
+            "bide.attempt": job.attempt,
+            "bide.outcome": OUTCOMES.get(type(change), "ended"),
+        }
+        # It begins after its parent has ended, and follows the attempt before it.
+        links = [sent] if job.fence < 2 else [sent, process_span_id(job.id, job.fence - 1)]
+        spans.append(
+            _Span(
+                f"process {job.queue}",
+                "CONSUMER",
+                attributes,
+                started,
+                ended,
+                own,
+                sent,
+                links,
+                error,
+            )
+        )
+        for step in job.steps:
+            if step.started_at is not None and step.started_at >= started:  # not of an earlier attempt
+                failed = None if step.status is Status.DONE else error
+                spans.append(
+                    _Span(
+                        f"step {step.name}",
+                        "INTERNAL",
+                        {**of_job, "bide.step": step.name},
+                        step.started_at,
+                        step.finished_at or ended,
+                        None,
+                        own,
+                        (),
+                        failed,
+                    )
+                )
+        for span in spans:
+            self._export(span, job.trace_id, job.tracestate)
+
+    def webhook(self, trace: tuple[str, str, int], name: str, number: int) -> WebhookTrace | None:
+        """The span of a delivery. `trace`: traceparent and tracestate of its job, and its fence."""
+        found = read_trace(trace[0], trace[1])
+        if found is None:
+            return None
+        return WebhookTrace(
+            found.trace_id, derived_span_id(f"{name}/{number}"), found.state, trace[2], number
+        )
+
+    def delivered(
+        self,
+        trace: WebhookTrace,
+        job_id: str,
+        message_id: str,
+        url: str,
+        status: int | None,
+        error: str | None,
+        times: tuple[float, float],
+    ) -> None:
+        """Export an attempt to deliver a webhook."""
+        parts = urlsplit(url)
+        attributes: dict[str, Any] = {
+            "messaging.system": "bide",
+            "messaging.message.id": job_id,
+            "bide.webhook.id": message_id,
+            "http.request.method": "POST",
+            "http.request.resend_count": trace.number - 1,
+            "server.address": parts.hostname or "",
+            # Without credentials and query, which may be secret.
+            "url.full": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}",
+        }
+        if status is not None:
+            attributes["http.response.status_code"] = status
+        failed = None
+        if error is not None or not 200 <= (status or 0) < 300:
+            code = "no-response" if status is None else str(status)
+            failed = ErrorInfo(code, error or f"the endpoint answered {status}")
+        links = [process_span_id(job_id, trace.fence)] if trace.fence else []
+        span = _Span(
+            "webhook",
+            "CLIENT",
+            attributes,
+            *times,
+            trace.span_id,
+            send_span_id(job_id),
+            links,
+            failed,
+        )
+        self._export(span, trace.trace_id, trace.state)
+
+    def _export(self, span: _Span, trace_id: str | None, state: str) -> None:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import (
+            Link,
+            NonRecordingSpan,
+            SpanKind,
+            StatusCode,
+            set_span_in_context,
+        )
+        from opentelemetry.trace import Status as SpanStatus
+
+        trace = int(trace_id or "0", 16)
+        context = Context()  # not that of the program in which the service is mounted
+        if span.parent_id is not None:
+            parent = NonRecordingSpan(_span_context(trace, span.parent_id, state))
+            context = set_span_in_context(parent, context)
+        self._ids.use(trace, span.id)
+        made = self._tracer.start_span(
+            span.name,
+            context,
+            SpanKind[span.kind],
+            span.attributes,
+            [Link(_span_context(trace, link, state)) for link in span.links],
+            int(span.began * 1e9),
+        )
+        if span.error is not None:
+            made.set_attribute("error.type", span.error.code)
+            made.set_status(SpanStatus(StatusCode.ERROR, span.error.message))
+        made.end(int(max(span.began, span.ended) * 1e9))
+
+
+class _Span(NamedTuple):
+    name: str
+    kind: str  # of SpanKind
+    attributes: Mapping[str, Any]
+    began: float
+    ended: float
+    id: int | None  # None: any
+    parent_id: int | None
+    links: Sequence[int] = ()
+    error: ErrorInfo | None = None
+
+
+def _of_job(job: Job) -> dict[str, Any]:
+    return {
+        "messaging.system": "bide",
+        "messaging.destination.name": job.queue,
+        "messaging.message.id": job.id,
+        "bide.kind": job.kind,
+        "bide.tenant": job.tenant,
+    }
+
+
+def _operation(name: str) -> dict[str, str]:
+    return {"messaging.operation.name": name, "messaging.operation.type": name}
+
+
+def _error_of(change: Change) -> ErrorInfo | None:
+    if isinstance(change, changes.Lost):
+        return ErrorInfo("WORKER_LOST", "the worker vanished during the attempt")
+    if isinstance(change, changes.Failed | changes.FailedForNow):
+        return change.error
+    return None
+
+
+def _span_context(trace_id: int, span_id: int, state: str) -> SpanContext:
+    from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+    members = TraceState.from_header([state]) if state else TraceState()
+    return SpanContext(trace_id, span_id, True, TraceFlags(TraceFlags.SAMPLED), members)
+
+
+class SpanQueue:
+    """Exports spans in batches, in a thread. If they arrive faster than they are exported, it drops the newest."""
+
+    def __init__(
+        self, export: Callable[[Sequence[ReadableSpan]], Any], shut_down: Callable[[], object]
+    ) -> None:
+        self._export = export
+        self._shut_down = shut_down
+        self._spans: deque[ReadableSpan] = deque()
+        self._wake_up = threading.Event()
+        self._closing = False
+        self._dropped = 0
+        self._log_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="bide-tracing", daemon=True)
+        self._thread.start()
+
+    def add(self, span: ReadableSpan) -> None:
+        if self._closing or len(self._spans) >= MAX_QUEUE:
+            self._dropped += 1
+            return
+        self._spans.append(span)
+        if len(self._spans) == MAX_BATCH:
+            self._wake_up.set()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake_up.wait(EVERY)
+            self._wake_up.clear()
+            self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._spans:
+            batch = [self._spans.popleft() for _ in range(min(MAX_BATCH, len(self._spans)))]
+            try:
+                exported = self._export(batch).name == "SUCCESS"
+            except Exception:
+                exported = False
+            self._dropped += 0 if exported else len(batch)
+        now = time.monotonic()
+        if self._dropped and now >= self._log_at:
+            dropped, self._dropped, self._log_at = self._dropped, 0, now + LOG_EVERY
+            log.warning("%d spans were dropped: the receiver of traces does not accept them", dropped)
+
+    def close(self, timeout: float) -> None:
+        self._closing = True
+        self._wake_up.set()
+        self._thread.join(timeout)
+        self._shut_down()  # ends the retries of an export
+
+
+def _make_ids() -> Any:
+    """The generator of ids. Its base class is imported late."""
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class DerivedIds(RandomIdGenerator):
+        """Returns the ids that `use` has set; a random span id if it is None."""
+
+        def use(self, trace_id: int, span_id: int | None) -> None:
+            self._trace_id, self._span_id = trace_id, span_id
+
+        def generate_trace_id(self) -> int:
+            return self._trace_id
+
+        def generate_span_id(self) -> int:
+            return super().generate_span_id() if self._span_id is None else self._span_id
+
+    return DerivedIds()
+
+
+def _make_processor(add: Callable[[ReadableSpan], None]) -> Any:
+    from opentelemetry.sdk.trace import SpanProcessor
+
+    class QueueProcessor(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            add(span)
+
+    return QueueProcessor()
