@@ -148,7 +148,8 @@ export function show(page) {
   const arrived = button("New jobs: show them", { kind: "small", hidden: true, onclick: () => { arrived.hidden = true; shownQuery = null; reader.now(); } });
   const none = h("div", { hidden: true });
   const bulk = !allows("control") ? null : bulkBar(page, { params: () => params, selected, changed: () => { focusRow(lastSelected); reader.soon(); }, cleared: () => drawSelection() });
-  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older)));
+  const foot = h("footer", null, shown, arrived, h("span", { class: "buttons tight" }, newer, older));
+  const panel = h("section", { class: "panel", "aria-label": "Jobs" }, h("div", { class: "scroller" }, table), none, foot);
   view.append(panel, bulk ?? "");
 
   // --- selection
@@ -279,6 +280,7 @@ export function show(page) {
     const filtered = hasFilter();
     none.hidden = jobs.length > 0 || !wrong.hidden;
     table.hidden = !none.hidden;
+    foot.hidden = table.hidden && !params.has("cursor");
     if (none.hidden) return;
     const terms = [...params].filter(([key]) => key === "q" || key in NAMES);
     none.replaceChildren(filtered ? empty("No job matches", "Remove a filter:", h("p", { class: "filters centered" }, terms.map(([key, value]) => button(`${key === "q" ? "Search" : NAMES[key]} ${cut(value, 60)}`, { icon: "close", kind: "small", onclick: () => { if (key === "q") input.value = ""; change(() => removeValue(params, key, value)); } }))))
