@@ -128,13 +128,15 @@ def statistics_of(
             point = points[at] = PointCounts()
         point.add(name, count, step)
         total.add(name, count, step)
-        if number % 100 == 0:
+        if number % 200 == 199:
             release()
     nothing = PointCounts()
     shown = []
-    for at in range(query.start - query.start % query.width, query.end, query.width):
+    first = query.start - query.start % query.width
+    for number, at in enumerate(range(first, query.end, query.width)):
         shown.append(points.get(at, nothing).point(at))
-        release()
+        if number % 5 == 4:
+            release()
     return Statistics(
         render_instant(query.start),
         render_instant(query.end),

@@ -32,6 +32,7 @@ from bide.server.store import (
     Missing,
     operations,
 )
+from bide.server.store.query_threads import release
 from bide.server.store.transaction import Transaction, encode
 
 _read_state = msgspec.json.Decoder(BulkState)
@@ -59,6 +60,7 @@ def act(
     refusals = list(state.refusals)
     counts = {"changed": state.changed, "refused": state.refused, "skipped": state.skipped}
     for job_id in page.ids:
+        release()
         found = tx.job(job_id)
         if job_id == job.id or (found is not None and found.tenant != job.tenant):
             continue

@@ -53,6 +53,9 @@ class SearchDialect(NamedTuple):
     lookup: str = ""
     before_merge: str = ""
     after_merge: str = ""
+    # The same for walks along an index that is sorted by duration: they must not sort another range.
+    before_walk: str = ""
+    after_walk: str = ""
     snapshot: str = "BEGIN"  # begins a transaction whose queries all see the same rows
 
 
@@ -68,10 +71,8 @@ class Range(NamedTuple):
     def select(self, dialect: SearchDialect, bounds: Bounds, alias: str = "r") -> tuple[str, list[Any]]:
         """The query of its ids without an order, and the values."""
         hint = f" {dialect.indexed_by} {self.by}" if dialect.indexed_by and self.by else ""
-        where, values = self._where(bounds)
-        also = f"{self.also} AND " if self.also else ""
-        text = f"SELECT {alias}.{self.id} AS id FROM {self.table} AS {alias}{hint} WHERE {also}{where}"
-        return text, values
+        where, values = self.conditions(bounds)
+        return f"SELECT {alias}.{self.id} AS id FROM {self.table} AS {alias}{hint} WHERE {where}", values
 
     def order(self, direction: str) -> str:
         return f"ORDER BY {self.id} {direction}"
@@ -86,10 +87,14 @@ class Range(NamedTuple):
         found = f"SELECT 1 FROM {self.table} AS p{hint} WHERE {also}{where} AND p.{self.id} = {outer}"
         return f"EXISTS ({found}{dialect.lookup})", [value for _, value in self.equal]
 
-    def _where(self, bounds: Bounds) -> tuple[str, list[Any]]:
-        conditions = [f"{column} = ?" for column, _ in self.equal]
-        values = [value for _, value in self.equal]
-        return " AND ".join([*conditions, f"{self.id} >= ?", f"{self.id} < ?"]), [*values, *bounds]
+    def conditions(self, bounds: Bounds, prefix: str = "") -> tuple[str, list[Any]]:
+        """The conditions of the range, and their values. Only `jobs` has the columns of expressions, so these need no
+        prefix.
+        """
+        found = [self.also] if self.also else []
+        found += [f"{column if '(' in column else prefix + column} = ?" for column, _ in self.equal]
+        found += [f"{prefix}{self.id} >= ?", f"{prefix}{self.id} < ?"]
+        return " AND ".join(found), [*(value for _, value in self.equal), *bounds]
 
 
 class JobSearch:
@@ -154,10 +159,11 @@ class JobSearch:
         if not ids:
             return {}
         found: dict[str, Job] = {}
-        for row in self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids):
-            job = job_of(row)
+        rows = self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids)
+        for number, job in enumerate(map(job_of, rows)):
             found[job.id] = job
-            release()
+            if number % 10 == 9:
+                release()
         return found
 
     def _ids(self) -> list[str]:
@@ -364,25 +370,23 @@ class JobSearch:
     def _merge(
         self, ranges: list[Range], bounds: Bounds, direction: str, limit: int
     ) -> tuple[str, list[Any]]:
-        selects = [one.select(self._dialect, bounds) for one in ranges]
-        values = [value for _, some in selects for value in some]
         if self._dialect.intersect:
+            selects = [one.select(self._dialect, bounds) for one in ranges]
+            values = [value for _, some in selects for value in some]
             text = " INTERSECT ".join(text for text, _ in selects)
             return f"{text} ORDER BY id {direction} LIMIT ?", [*values, limit]
-        ordered = [
-            f"({text} {one.order(direction)})" for one, (text, _) in zip(ranges, selects, strict=True)
-        ]
-        joins = "".join(
-            f" JOIN {text} AS m{n} ON m{n}.id = m0.id" for n, text in enumerate(ordered) if n
-        )
-        return f"SELECT m0.id FROM {ordered[0]} AS m0{joins} ORDER BY m0.id {direction} LIMIT ?", [
-            *values,
-            limit,
-        ]
+        # One join without subqueries: so PostgreSQL knows that ids are unique, and need not keep them.
+        places = [f"{one.table} AS m{n}" for n, one in enumerate(ranges)]
+        equal = [f"m{n}.{one.id} = m0.{ranges[0].id}" for n, one in enumerate(ranges) if n]
+        parts = [one.conditions(bounds, f"m{n}.") for n, one in enumerate(ranges)]
+        where = " AND ".join([*equal, *(condition for condition, _ in parts)])
+        order = f"ORDER BY m0.{ranges[0].id} {direction} LIMIT ?"
+        text = f"SELECT m0.{ranges[0].id} AS id FROM {' CROSS JOIN '.join(places)} WHERE {where} {order}"
+        return text, [*(value for _, some in parts for value in some), limit]
 
     def _merged(self, text: str, values: Sequence[Any], ranges: Sequence[Range]) -> Rows:
         """The rows of an intersection."""
-        merges = " JOIN " in text and bool(self._dialect.before_merge) and len(ranges) > 1
+        merges = " CROSS JOIN " in text and bool(self._dialect.before_merge) and len(ranges) > 1
         if not merges:
             return self._run(text, values)
         self._run(self._dialect.before_merge, ())
@@ -396,13 +400,19 @@ class JobSearch:
     def _longest(self) -> list[tuple[str, float | None]]:
         """The ids and ranks of the page."""
         filter = self._filter
-        if filter.terms and self.count(FEW + 1) <= FEW:
+        if (filter.terms or filter.code is not None) and self.count(FEW + 1) <= FEW:
             few = replace(filter, order="newest", after=None, limit=FEW)
             return self._sorted(JobSearch(self._run, self._dialect, few)._ids())
         best: list[tuple[float, str]] = []
-        for rank, status, tenant, conditions, values in self._duration_parts():
-            best += self._ranked(rank, status, tenant, conditions, values)
-            best = sorted(set(best), reverse=True)[: filter.limit]
+        if self._dialect.before_walk:
+            self._run(self._dialect.before_walk, ())
+        try:
+            for rank, status, tenant, conditions, values in self._duration_parts():
+                best += self._ranked(rank, status, tenant, conditions, values)
+                best = sorted(set(best), reverse=True)[: filter.limit]
+        finally:
+            if self._dialect.after_walk:
+                self._run(self._dialect.after_walk, ())
         return [(job_id, rank) for rank, job_id in best]
 
     def _duration_parts(self) -> Iterator[tuple[str, str, str, str, list[Any]]]:
@@ -411,7 +421,7 @@ class JobSearch:
             for terms, bounds in self._alternatives():
                 conditions, values = ["id >= ?", "id < ?"], [*bounds]
                 if filter.code is not None:
-                    conditions.append(f"error IS NOT NULL AND {self._dialect.code} = ?")
+                    conditions.append(f"{self._dialect.code} = ?")
                     values.append(filter.code)
                 for term in terms:
                     fields = "p.field = ?" if term.field else "p.field > ? AND p.field < ?"

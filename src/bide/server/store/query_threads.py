@@ -30,8 +30,8 @@ TOO_LONG = (
 
 
 def release() -> None:
-    """Let the event loop answer other requests. A thread that computes calls it every tenth of a millisecond, because it
-    would keep the interpreter for five times as long otherwise.
+    """Let the event loop answer other requests. A thread that computes calls it a few times per millisecond, because it
+    would keep the interpreter for longer otherwise. Each call takes about a tenth of a millisecond.
     """
     time.sleep(0)
 

@@ -117,6 +117,8 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         lookup=" OFFSET 0",
         before_merge="SET enable_nestloop = off; SET enable_mergejoin = on",
         after_merge="SET enable_nestloop = on; SET enable_mergejoin = off",
+        before_walk="SET enable_sort = off; SET enable_incremental_sort = off",
+        after_walk="SET enable_sort = on; SET enable_incremental_sort = on",
         snapshot="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     )
 
