@@ -75,15 +75,17 @@ TABLES = (
 )
 
 
+@pytest.fixture(scope="module")
+def prepared(postgres: Postgres) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
+    """The URL of a schema, and a connection to it."""
+    url = f"{postgres.url}?schema=suite"
+    prepare(PostgresServer(url))
+    with PostgresServer(url).connect() as connection:
+        yield url, connection
+
+
 class TestPostgresStore(StoreSuite):
     """Each test finds a schema that is there already, and empty: making one takes longer than most tests."""
-
-    @pytest.fixture(scope="class")
-    def prepared(self, postgres: Postgres) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
-        url = f"{postgres.url}?schema=suite"
-        prepare(PostgresServer(url))
-        with PostgresServer(url).connect() as connection:
-            yield url, connection
 
     @pytest.fixture(autouse=True)
     def _emptied(self, prepared: tuple[str, psycopg.Connection[Any]]) -> None:
