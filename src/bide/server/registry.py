@@ -498,19 +498,19 @@ class Registry:
         return _HIDDEN_INPUT if kind is None else kind.shown_input(raw)
 
     def kind(self, name: str) -> Kind:
+        kind = self.kinds.get(name)
+        if kind is not None:
+            return kind
         if is_reserved(name):
             raise UnknownKind(
                 f"kind {name[:100]!r} is reserved for the service, and cannot be submitted. POST /bulk starts a bulk action",
                 errors=[{"pointer": "/kind", "detail": "reserved kind"}],
             )
-        try:
-            return self.kinds[name]
-        except KeyError:
-            known = ", ".join(sorted(self.kinds)) or "none"
-            raise UnknownKind(
-                f"kind {name[:100]!r} does not exist; this service has: {known}",
-                errors=[{"pointer": "/kind", "detail": "unknown kind"}],
-            ) from None
+        known = ", ".join(sorted(self.kinds)) or "none"
+        raise UnknownKind(
+            f"kind {name[:100]!r} does not exist; this service has: {known}",
+            errors=[{"pointer": "/kind", "detail": "unknown kind"}],
+        )
 
     @property
     def queues(self) -> dict[str, list[Kind]]:
