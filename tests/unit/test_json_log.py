@@ -55,7 +55,7 @@ def test_commands_print_notes_and_records_as_json(capsys: Any) -> None:
     terminal.note("1 done")
     record = logging.LogRecord("bide.client", logging.WARNING, "", 0, "%s", ("slow",), None)
     record.api = "sync.so"
-    LogPrinter(terminal, logging.INFO).emit(record)
+    LogPrinter(terminal, verbose=True).emit(record)
     first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert (first["level"], first["message"]) == ("info", "1 done")
     assert (second["level"], second["message"], second["api"]) == ("warning", "slow", "sync.so")

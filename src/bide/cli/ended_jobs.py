@@ -36,6 +36,14 @@ class EndedLine(msgspec.Struct, rename="camel"):
     requests: int = 0
     finished_at: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The line without --json."""
+        said = "" if self.result is None else compact(self.result)
+        if self.error is not None:
+            said = f"{self.error.code}: {self.error.message}"
+        return " ".join(filter(None, (self.job_id, self.status or "UNKNOWN", said)))
+
 
 class EndedJobs:
     def __init__(self, terminal: Terminal, as_json: bool, command: str | None) -> None:
@@ -73,7 +81,12 @@ class EndedJobs:
         good = done and line.status in SUCCESSFUL
         if out is not None and good:
             done = good = await self._save(handle, line, out, place)
-        self._print(line, denied)
+        if self._as_json:
+            self._terminal.json(line)
+        elif denied and line.error is not None:
+            self._report_denial(line.error.message)
+        else:
+            self._terminal.result(line.text)
         if self._command is not None:
             done = await self._execute(self._command, line) and done
         if denied:
@@ -84,21 +97,11 @@ class EndedJobs:
             self.failed += 1
         return done
 
-    def _print(self, line: EndedLine, denied: bool) -> None:
-        if self._as_json:
-            self._terminal.json(line)
-            return
-        said = "" if line.result is None else compact(line.result)
-        if line.error is not None:
-            said = f"{line.error.code}: {line.error.message}"
-        if denied and line.error is not None:
-            # Once, although it concerns all jobs.
-            if line.error.message != self._denied:
-                self._terminal.note(f"The API rejected the credential: {line.error.message}")
-            self._denied = line.error.message
-            return
-        text = (line.job_id, line.status or "UNKNOWN", said)
-        self._terminal.result(" ".join(filter(None, text)))
+    def _report_denial(self, message: str) -> None:
+        """Once, although it concerns all jobs."""
+        if message != self._denied:
+            self._terminal.note(f"The API rejected the credential: {message}")
+        self._denied = message
 
     async def _save(self, handle: JobHandle, line: EndedLine, out: Path, place: str) -> bool:
         """A result that cannot be saved counts as a failure and does not stop the others."""

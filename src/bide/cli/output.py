@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -93,29 +92,28 @@ class Terminal:
     def _print(self, text: str) -> None:
         self.console.out(harmless(text), highlight=False)
 
-    @contextmanager
-    def log(self, verbose: bool = False) -> Iterator[None]:
-        """Print the warnings of bide's log, with `verbose` also its information."""
-        log, level = logging.getLogger("bide"), logging.INFO if verbose else logging.WARNING
-        printer, before = LogPrinter(self, level), log.level
-        log.addHandler(printer)
-        if verbose:
-            log.setLevel(level)
-        try:
-            yield
-        finally:
-            log.removeHandler(printer)
-            log.setLevel(before)
-
 
 class LogPrinter(logging.Handler):
-    """Prints log records on stderr. A message that several jobs or processes log at the same time is printed once."""
+    """Prints the warnings of bide's log on stderr, with `verbose` also its information. Use it as a context manager. A
+    message that several jobs or processes log at the same time is printed once.
+    """
 
-    def __init__(self, terminal: Terminal, level: int) -> None:
-        super().__init__(level)
+    def __init__(self, terminal: Terminal, *, verbose: bool = False) -> None:
+        super().__init__(logging.INFO if verbose else logging.WARNING)
         self._terminal = terminal
         self._last = ""
         self._printed = 0.0
+        self._log = logging.getLogger("bide")
+        self._level_before = self._log.level
+
+    def __enter__(self) -> None:
+        self._log.addHandler(self)
+        if self.level < logging.WARNING:
+            self._log.setLevel(self.level)
+
+    def __exit__(self, *error: object) -> None:
+        self._log.removeHandler(self)
+        self._log.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()

@@ -18,7 +18,15 @@ from bide.cli.command_text import bare_job, command_text, job_words
 from bide.cli.logs import LogFormat
 from bide.cli.options import log_format as log_format_option
 from bide.cli.options import timeout as timeout_option
-from bide.cli.output import Terminal, ignore_change, json_option, print_json, print_line, verbose_option
+from bide.cli.output import (
+    LogPrinter,
+    Terminal,
+    ignore_change,
+    json_option,
+    print_json,
+    print_line,
+    verbose_option,
+)
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.trust import trust_option
 from bide.client.account import Account
@@ -223,7 +231,7 @@ def submit(
         given["progress"] = terminal.console
     run = SubmitRun(ctx, target, terminal, kind, body, given, as_json)
     try:
-        with terminal.log(verbose):
+        with LogPrinter(terminal, verbose=verbose):
             asyncio.run(run.wait(limit, verbose) if wait else run.submit())
     except KeyboardInterrupt:
         if ledger is not None:

@@ -25,7 +25,7 @@ from bide.cli.clients import budget_option
 from bide.cli.logs import LogFormat
 from bide.cli.options import log_format as log_format_option
 from bide.cli.options import metrics as metrics_option
-from bide.cli.output import Terminal, json_option, print_json, print_line, print_table
+from bide.cli.output import LogPrinter, Terminal, json_option, print_json, print_line, print_table
 from bide.cli.trust import confirm, trust_option
 from bide.client.apis.permissions import Permissions
 from bide.client.metrics import metrics_file
@@ -165,7 +165,7 @@ def sync(
     options = RunOptions(period=period, fresh=fresh, resubmit=resubmit, accept_drop=accept_drop)
     terminal = Terminal(log_format)
     try:
-        with terminal.log(), Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:
+        with LogPrinter(terminal), Checkpoint(state or pipeline.with_suffix(".sync")) as checkpoint:
             if cron is None:
                 view = view_for(as_json, terminal)
                 running = _run(plan, checkpoint, options, view, budget)

@@ -26,7 +26,7 @@ from bide.cli.options import log_format as log_format_option
 from bide.cli.options import metrics as metrics_option
 from bide.cli.options import polling as polling_options
 from bide.cli.options import timeout as timeout_option
-from bide.cli.output import Terminal, ignore_change, json_option, verbose_option
+from bide.cli.output import LogPrinter, Terminal, ignore_change, json_option, verbose_option
 from bide.cli.settings import Connection, speaks_to_service
 from bide.cli.targets import check_rate, read_headers, read_targets, similar_file
 from bide.cli.trust import trust_option
@@ -153,7 +153,7 @@ def wait(
     end = EndedJobs(terminal, as_json, command)
     run = WaitRun(target, terminal, end, ledger, settings, verbose, metrics)
     try:
-        with terminal.log(verbose):
+        with LogPrinter(terminal, verbose=verbose):
             code = asyncio.run(run.run(texts))
     except KeyboardInterrupt:
         if (hint := _hint(ctx, run)) is not None:
