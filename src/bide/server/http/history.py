@@ -12,7 +12,7 @@ from bide.core.errors import BadCursor, Gone, InvalidInput, NotFound
 from bide.core.wire.http import LOG_LEVELS, Event, read_prefer
 from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.http.status import JOB_ID, PREFER, UNCACHED, find, hold_until
+from bide.server.http.status import JOB_ID, PREFER, UNCACHED, find, hold
 from bide.server.store import EventLog
 
 PAGE = 1000
@@ -103,7 +103,7 @@ async def log(request: HttpRequest) -> Response:
     job_id = request.args[0]
     after, levels = _after(request.one("after")), _levels(request.one("level"))
 
-    async def read() -> WireLog:
+    async def read(request: HttpRequest, job_id: str) -> WireLog:
         # The last lines are stored before the end of the job, so the job is read first.
         job = await find(request, job_id)
         return await _read(
@@ -113,8 +113,8 @@ async def log(request: HttpRequest) -> Response:
     preferred = request.header(b"prefer")
     wait = read_prefer((preferred,)).wait if preferred is not None else None
     if wait is None:
-        return object_response(await read(), *UNCACHED)
-    found = await hold_until(request, job_id, wait, read, lambda page: bool(page.log) or page.ended)
+        return object_response(await read(request, job_id), *UNCACHED)
+    found = await hold(request, job_id, wait, read, lambda page: bool(page.log) or page.ended)
     return object_response(found, *UNCACHED, (b"preference-applied", b"wait=%d" % wait))
 
 

@@ -40,6 +40,7 @@ from bide.server.http.status import (
     hold,
     poll_headers,
     retry_after_header,
+    view,
 )
 from bide.server.search import FilterFields, read_filter
 from bide.server.store import Filter, Missing, Order, Position, position_of
@@ -81,7 +82,7 @@ async def status(request: HttpRequest) -> Response:
         shown = JobView(request, await find(request, job_id))
         held = []
     else:
-        shown = await hold(request, job_id, wait, _end_of_poll(known))
+        shown = await hold(request, job_id, wait, view, _end_of_poll(known))
         held = [(b"preference-applied", b"wait=%d" % wait)]
     # A log line does not change the ETag, so a request for the log never gets 304.
     same = shown.matching_etag(known) if known is not None and "log" not in includes else None

@@ -7,6 +7,7 @@ need one or two of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import cached_property
 from typing import Any
@@ -225,17 +226,14 @@ class HttpRequest:
         credential of the caller is no longer valid, the task that runs this is cancelled.
         """
         authenticator = self.components.authenticator
-        if authenticator is None:
-            await self._disconnected()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        with authenticator.watching(self.principal, task.cancel):
-            await self._disconnected()
-
-    async def _disconnected(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+        watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if authenticator is not None:
+            task = asyncio.current_task()
+            assert task is not None
+            watching = authenticator.watching(self.principal, task.cancel)
+        with watching:
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
 
     @property
     def is_valid(self) -> bool:

@@ -23,6 +23,7 @@ from bide.core.wire.http import (
 )
 from bide.server.http.request import Disconnected, Headers, HttpRequest, Response, json_response
 from bide.server.http.routing import Parameter
+from bide.server.progress import attempt_key
 from bide.server.store import Missing
 
 JOB_ID = Parameter(
@@ -67,7 +68,7 @@ async def find(request: HttpRequest, job_id: str) -> Job:
         await components.store.get((NO_JOB,))  # takes as long as for a job that does not exist
         raise missing(job_id, Missing())
     if not components.progress.is_fresh(job):
-        await components.progress.refresh((job,))
+        await components.progress.fetch([attempt_key(job)])
     return job
 
 
@@ -149,28 +150,22 @@ class JobView:
         return json_response(status, self.body(), *retry_after_header(self.retry_after()), *more)
 
 
+async def view(request: HttpRequest, job_id: str) -> JobView:
+    return JobView(request, await find(request, job_id))
+
+
 async def hold(
-    request: HttpRequest, job_id: str, seconds: float, enough: Callable[[JobView], bool]
-) -> JobView:
-    """Wait until `enough` returns True, `seconds` or MAX_HOLD seconds have passed, or the service stops; return the job.
-
-    Raise Disconnected if the client disconnects, and Unauthenticated if its credential is no longer valid.
-    """
-
-    async def read() -> JobView:
-        return JobView(request, await find(request, job_id))
-
-    return await hold_until(request, job_id, seconds, read, enough)
-
-
-async def hold_until(
     request: HttpRequest,
     job_id: str,
     seconds: float,
-    read: Callable[[], Awaitable[Found]],
+    read: Callable[[HttpRequest, str], Awaitable[Found]],
     enough: Callable[[Found], bool],
 ) -> Found:
-    """As `hold`, for anything that changes with the events of a job: `read` is called after each of them."""
+    """Call `read` now and after each event of the job, until `enough` returns True, `seconds` or MAX_HOLD seconds have
+    passed, or the service stops. Return what it has read last.
+
+    Raise Disconnected if the client disconnects, and Unauthenticated if its credential is no longer valid.
+    """
     components = request.components
     loop = asyncio.get_running_loop()
     until = loop.time() + min(seconds, MAX_HOLD)
@@ -179,7 +174,7 @@ async def hold_until(
         disconnected.add_done_callback(lambda _: subscription.wake())
         try:
             while True:
-                found = await read()
+                found = await read(request, job_id)
                 remaining = until - loop.time()
                 if enough(found) or remaining <= 0 or components.notify.closed:
                     return found

@@ -42,7 +42,7 @@ from bide.server.http.request import (
 from bide.server.http.restrictions import check_outcome, restrict, restrict_key
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import KEY_PATTERN, ref
-from bide.server.http.status import PREFER, JobView, hold, retry_after_header
+from bide.server.http.status import PREFER, JobView, hold, retry_after_header, view
 from bide.server.intake import Submission, read_batch, read_submission
 from bide.server.store import Inserted
 
@@ -157,7 +157,7 @@ async def _until_done(request: HttpRequest, shown: JobView, seconds: float) -> J
     if shown.job.status.terminal or seconds <= 0:
         return shown
     try:
-        return await hold(request, shown.job.id, seconds, lambda s: s.job.status.terminal)
+        return await hold(request, shown.job.id, seconds, view, lambda s: s.job.status.terminal)
     except Problem:
         return shown  # deleted during the wait: report that it was accepted
 

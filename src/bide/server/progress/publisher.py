@@ -159,15 +159,20 @@ class ProgressPublisher:
         return True
 
     async def refresh(self, jobs: Iterable[Job]) -> None:
-        """Fetch the progress that is not cached. Concurrent calls share one round trip."""
+        """Fetch the progress that is not cached."""
         unknown = [attempt_key(job) for job in jobs if not self.is_fresh(job)]
-        if not unknown or time.monotonic() < self._unavailable_until:
+        if unknown:
+            await self.fetch(unknown)
+
+    async def fetch(self, attempts: Sequence[AttemptKey]) -> None:
+        """Fetch the progress of attempts, unless the store is unavailable. Concurrent calls share one round trip."""
+        if time.monotonic() < self._unavailable_until:
             return
         if self._fetched is None:
             loop = asyncio.get_running_loop()
             self._fetched = loop.create_future()
             loop.call_soon(self._start_fetch)
-        self._to_fetch.update(unknown)
+        self._to_fetch.update(attempts)
         await asyncio.shield(self._fetched)
 
     def _start_fetch(self) -> None:
