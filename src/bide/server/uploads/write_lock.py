@@ -38,13 +38,21 @@ class WriteLock:
             try:
                 await older.released()
             except BaseException as error:
-                self._release(error)
+                await self.__aexit__(type(error), error, error.__traceback__)
                 raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._release(error)
+        if self._held.get(self._name) is self:
+            del self._held[self._name]
+        self._released = True
+        if self._release_event is not None:
+            self._release_event.set()
+        if self._cancelled and isinstance(error, asyncio.CancelledError):
+            assert self._task is not None
+            self._task.uncancel()
+            raise TakenOver("a newer request continues this upload") from None
 
     def cancel(self) -> None:
         assert self._task is not None
@@ -63,14 +71,3 @@ class WriteLock:
                 cancelled = error
         if cancelled is not None:
             raise cancelled
-
-    def _release(self, error: BaseException | None) -> None:
-        if self._held.get(self._name) is self:
-            del self._held[self._name]
-        self._released = True
-        if self._release_event is not None:
-            self._release_event.set()
-        if self._cancelled and isinstance(error, asyncio.CancelledError):
-            assert self._task is not None
-            self._task.uncancel()
-            raise TakenOver("a newer request continues this upload") from None

@@ -51,7 +51,7 @@ class LogTail:
 
     def add_own(self, events: Sequence[Event]) -> None:
         self._own.extend(events)
-        self._deliver()
+        self.deliver()
 
     def add_range(self, first: int, last: int, events: Sequence[Event] | None) -> None:
         """A notification; `events` is None if this process has written them."""
@@ -62,7 +62,7 @@ class LogTail:
         while self._ranges and self._ranges[0].last <= last:
             self._ranges.popleft()
         self._ranges.appendleft(_Range(self.last + 1, last, events))
-        self._deliver()
+        self.deliver()
 
     @property
     def overdue(self) -> int | None:
@@ -72,9 +72,7 @@ class LogTail:
         return None
 
     def deliver(self) -> None:
-        self._deliver()
-
-    def _deliver(self) -> None:
+        """Report the events that are next in the order of their numbers."""
         ready: list[Event] = []
         last = self.last
         while self._ranges:

@@ -40,7 +40,7 @@ from bide.server.store.job_search import SearchDialect
 from bide.server.store.postgres.cache import PostgresCache
 from bide.server.store.postgres.feed import LAST_NUMBER, ChangeFeed, DatabaseClock
 from bide.server.store.postgres.queries import PostgresQueries
-from bide.server.store.postgres.reads import FROZEN, NUL, ReadPool, SharedQuery
+from bide.server.store.postgres.reads import FROZEN, ReadPool, SharedQuery
 from bide.server.store.postgres.server import PostgresServer, explain, prepare
 from bide.server.store.postgres.session import PostgresSession
 from bide.server.store.postgres.worker_feed import WorkerFeed
@@ -51,7 +51,6 @@ from bide.server.store.timeouts import Timeouts
 from bide.server.store.transaction import encode
 from bide.server.store.transactional_store import SharedTransactionalStore
 from bide.server.store.writer import WriteOperation
-from bide.server.upload_record import Upload
 
 WRITE_TIMEOUT = 6.0
 CONNECTIONS = 8  # for reads; there is one more for writes and one for the change feed
@@ -273,11 +272,6 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
 
     async def waiting(self) -> set[tuple[str, str]]:
         return {(queue, kind) for queue, kind in await self._reads.rows(_WAITING)}
-
-    async def upload(self, upload_id: str) -> Upload | Missing:
-        if NUL in upload_id:
-            return Missing()
-        return await super().upload(upload_id)
 
 
 def _nothing(job_id: str) -> None:
