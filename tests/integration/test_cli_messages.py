@@ -189,7 +189,7 @@ def test_trouble_is_repeated_with_counts_and_its_end_is_reported(server: FakeSer
 def test_the_same_warning_of_several_processes_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with output.Terminal().log():
+    with output.LogPrinter(output.Terminal()):
         for text in ("one", "one", "two"):
             logging.getLogger("bide.client").warning(text)
     assert capsys.readouterr().err == "bide: one\nbide: two\n"
