@@ -62,20 +62,16 @@ def connect(path: Path, form: FileFormat, *, check_same_thread: bool = False) ->
         if verdict != "ok":
             raise sqlite3.DatabaseError(" ".join(verdict.split()))
         if number < len(form.steps):
-            _upgrade(connection, form, number)
+            connection.executescript(f"BEGIN IMMEDIATE; {''.join(form.steps[number:])}")
+            if number == 0:
+                connection.execute("CREATE TABLE secret (salt BLOB NOT NULL)")
+                connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
+            connection.execute(f"PRAGMA application_id = {form.mark}")
+            connection.execute(f"PRAGMA user_version = {len(form.steps)}")
+            connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _upgrade(connection: sqlite3.Connection, form: FileFormat, number: int) -> None:
-    connection.executescript(f"BEGIN IMMEDIATE; {''.join(form.steps[number:])}")
-    if number == 0:
-        connection.execute("CREATE TABLE secret (salt BLOB NOT NULL)")
-        connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
-    connection.execute(f"PRAGMA application_id = {form.mark}")
-    connection.execute(f"PRAGMA user_version = {len(form.steps)}")
-    connection.execute("COMMIT")
