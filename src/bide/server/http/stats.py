@@ -128,14 +128,14 @@ def statistics_of(
             point = points[at] = PointCounts()
         point.add(name, count, step)
         total.add(name, count, step)
-        if number % 200 == 199:
+        if number % 1000 == 999:
             release()
     nothing = PointCounts()
     shown = []
     first = query.start - query.start % query.width
     for number, at in enumerate(range(first, query.end, query.width)):
         shown.append(points.get(at, nothing).point(at))
-        if number % 5 == 4:
+        if number % 20 == 19:
             release()
     return Statistics(
         render_instant(query.start),

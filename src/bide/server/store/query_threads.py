@@ -30,8 +30,9 @@ TOO_LONG = (
 
 
 def release() -> None:
-    """Let the event loop answer other requests. A thread that computes calls it a few times per millisecond, because it
-    would keep the interpreter for longer otherwise. Each call takes about a tenth of a millisecond.
+    """Let the event loop answer other requests. A thread that computes calls it about once per millisecond, because it
+    would keep the interpreter for longer otherwise. Each call takes about a tenth of a millisecond, and more if other
+    programs use the processor.
     """
     time.sleep(0)
 
