@@ -113,7 +113,7 @@ def assert_shared(*all: Spender) -> None:
             assert inside <= 40 + 400 * span
 
 
-A_MOMENT = 2.0  # on a machine that does much else
+A_MOMENT = 10.0  # on a machine that does much else: who is held up waits until the end of the test
 
 
 def test_processes_share_one_budget_exactly_however_they_are_struck(
