@@ -8,6 +8,7 @@ from bench.chaos import (
     contest,
     crashes,
     database_clock,
+    dependency,
     failover,
     full_disk,
     http,
@@ -32,6 +33,7 @@ PARTS = {
     "http": http.measure,
     "listeners": listeners.measure,
     "overload": overload.measure,
+    "dependency": dependency.measure,
     "scale": scale.measure,
 }
 

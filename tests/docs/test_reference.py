@@ -177,12 +177,17 @@ def test_every_public_member_is_described(owner: type, prefix: str, heading: str
     described = codes(section(page("python"), heading))
     # What the rest of bide uses, and users need not.
     inner = {
-        App: {"kind", "queues", "check", "shown_input"},
+        App: {"kind", "queues", "check", "counts", "shown_input"},
         Context: {
             "fetch",
             "flush",
             "latest_progress",
             "failed_step",
+            "failed_breaker",
+            "ask_breaker",
+            "ask_breaker_async",
+            "enter_breaker",
+            "leave_breaker",
             "take_files",
             "finish",
             "hide",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from bide import App, Context, File
 
@@ -90,6 +91,36 @@ async def slow(ctx: Context, number: int) -> int:
 @app.job(concurrency=PAIR)
 async def pair(ctx: Context, number: int) -> int:
     await _do(ctx, "pair", 1.0 if number % 3 else 4.0)
+    return number
+
+
+@app.job(retries=1000, backoff=1.0, backoff_cap=1.0, retry_minimum=6.0)
+async def storm(ctx: Context, number: int) -> int:
+    await _do(ctx, "storm", 0.01)
+    raise ValueError("always")
+
+
+class Vendor:
+    """A dependency that fails for a while."""
+
+    down = False
+    hangs = False
+    calls: ClassVar[list[str]] = []  # jobs, while it was down
+
+
+app.breaker("vendor", open_for=30.0, open_cap=300.0)
+
+
+@app.job(retries=1, backoff=1.0, timeout=20.0)
+async def calls(ctx: Context, number: int) -> int:
+    await ctx.step("before", _do, ctx, "before", 0.01)
+    async with ctx.breaker("vendor"):
+        await asyncio.sleep(0.5)
+        if Vendor.down:
+            Vendor.calls.append(ctx.job_id)
+            if Vendor.hangs:
+                await asyncio.sleep(3600)
+            raise ConnectionError("the vendor is down")
     return number
 
 

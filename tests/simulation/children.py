@@ -15,6 +15,7 @@ from bide.server.upload_record import upload_of
 from bide.server.worker import protocol as p
 from bide.server.worker.context import (
     Context,
+    HandlerDelayed,
     HandlerParked,
     HandlerStopped,
     code_of,
@@ -201,6 +202,7 @@ class SimChild:
             return given_file(given[ref.job, ref.name], context.fetch)
 
         message: p.ChildMessage
+        failure: Exception | None = None
         try:
             await asyncio.sleep(pool.delay(0.002))
             values = kind.read_input(run.input, resolve)
@@ -218,18 +220,24 @@ class SimChild:
             message = p.AttemptParked(
                 *where, park.waiting_for, context.take_files(), context.latest_progress()
             )
+        except HandlerDelayed as delay:
+            message = p.AttemptDelayed(*where, delay.breaker, context.latest_progress())
         except (HandlerStopped, asyncio.CancelledError):
             if self.gone:
                 raise
             message = p.AttemptStopped(*where, context.latest_progress())
         except JobError as error:
+            failure = error
             message = p.AttemptFailed(
                 *where, error.code, error.message, bool(error.retryable), error.step, None
             )
         except Exception as error:
+            failure = error
             message = p.AttemptFailed(
                 *where, code_of(error), str(error), True, context.failed_step, None
             )
+        if isinstance(message, p.AttemptFailed):
+            message.breaker = context.failed_breaker(failure)
         self._current = None
         self.say(message)
 

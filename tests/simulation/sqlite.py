@@ -29,6 +29,9 @@ class SimSqlite(sqlite3.Connection):
     def end(self) -> None:
         super().close()
 
+    def set_progress_handler(self, *settings: Any) -> None:
+        """The time limit of queries would also end the statements of the writer, which has the same connection."""
+
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         self._check(sql)
         return super().execute(sql, *values)

@@ -23,6 +23,7 @@ from bide.core.jobs.state_machine import (
     Change,
     ChildEnded,
     Claimed,
+    Delayed,
     Failed,
     FailedForNow,
     HandedBack,
@@ -31,6 +32,7 @@ from bide.core.jobs.state_machine import (
     Parked,
     PriorityChanged,
     Refused,
+    Released,
     Rerun,
     Reserved,
     Spawned,
@@ -67,6 +69,8 @@ def make_change(kind: type[Change], fence: int | None) -> Change:
         Parked: {"waiting_for": ("C",)},
         ChildEnded: {"child_id": "C", "status": Status.DONE},
         FailedForNow: {"error": OOPS, "retry_at": NOW + 5},
+        Delayed: {"error": OOPS, "retry_at": NOW + 5},
+        Released: {"fence": 3, "due": NOW + 5},
         Failed: {"error": OOPS},
         MarkedOverdue: {"message": "late"},
         PriorityChanged: {"priority": 3},
@@ -263,7 +267,7 @@ def test_a_retry_is_a_new_attempt_without_the_old_progress() -> None:
     assert (after.attempt, after.started_at, after.progress) == (3, NOW + 50, None)
 
 
-@pytest.mark.parametrize("kind", [Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack])
+@pytest.mark.parametrize("kind", [Parked, Succeeded, FailedForNow, Delayed, Failed, Lost, HandedBack])
 def test_whatever_ends_the_attempt_ends_the_job_when_a_cancel_was_asked(kind: type[Change]) -> None:
     job = make_job(Status.PROCESSING, cancel_asked_at=NOW - 1, steps=(Step("s", Status.PROCESSING),))
     after = advance(job, make_change(kind, 3), NOW)
@@ -306,7 +310,9 @@ def test_an_unfinished_step_ends_with_its_attempt(change: Change, status: Status
     assert after.steps == (steps[0], Step("transcode", status, *times))
 
 
-@pytest.mark.parametrize("kind", [Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack, Cancelled])
+@pytest.mark.parametrize(
+    "kind", [Parked, Succeeded, FailedForNow, Delayed, Failed, Lost, HandedBack, Cancelled]
+)
 def test_an_overdue_job_is_marked_once_and_until_its_attempt_ends(kind: type[Change]) -> None:
     mark = make_change(MarkedOverdue, None)
     marked = advance(make_job(Status.PROCESSING, children=(Child("C", "part", "0"),)), mark, NOW)

@@ -83,7 +83,9 @@ class Estimates:
         """Whole seconds until the next poll is worthwhile."""
         hints = self._estimates_of(job.kind).hints
         if job.status is not Status.PROCESSING or job.started_at is None:
-            return retry_after(max(0.0, (job.due or now) - now) + hints.after(0.0))
+            return retry_after(
+                max(0.0, (job.next_attempt_at or job.due or now) - now) + hints.after(0.0)
+            )
         elapsed = now - job.started_at
         left = remaining_by_progress(elapsed, progress.percent if progress else None)
         # Nine tenths of the remaining time, each time: polls approach the end without passing it by much.

@@ -47,6 +47,7 @@ LOG_EVERY = 60.0  # seconds between two lines about dropped spans
 OUTCOMES: dict[type[Change], str] = {
     changes.Succeeded: "succeeded",
     changes.FailedForNow: "retried",
+    changes.Delayed: "delayed",
     changes.Failed: "failed",
     changes.Parked: "parked",
     changes.Lost: "lost",

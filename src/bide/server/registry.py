@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +18,11 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from bide.core.errors import InvalidInput, SetupError, UnknownKind
+from bide.core.errors import InvalidInput, JobError, SetupError, UnknownKind
+from bide.core.jobs.breaker import BreakerSettings
 from bide.core.jobs.input_paths import HIDDEN, masked, search_terms, secret_texts, values_at
 from bide.core.jobs.retry import MOST_LOSSES, Policy
+from bide.core.jobs.retry_budget import RetryBudget
 from bide.core.wire.http import DEDUPE_MODES, Dedupe
 from bide.core.wire.query import MAX_PARTS
 from bide.server.upload_record import owner_of, upload_of
@@ -40,6 +43,7 @@ _INPUT_PATH = re.compile(rf"input(\.[^.\s\":\\]+){{1,{MAX_PARTS}}}")
 _HIDDEN_INPUT = b'"%s"' % HIDDEN.encode()
 TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/(\*|[\w.+-]{1,100})", re.ASCII)
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+FailurePredicate = Callable[[Exception], bool]
 
 
 class FileRef(msgspec.Struct, frozen=True):
@@ -160,6 +164,9 @@ class Options(TypedDict, total=False):
     retries: int  # 0; how often a failed handler is retried
     backoff: float  # 2.0; seconds, doubled after each failure, with full jitter
     backoff_cap: float  # 600.0
+    # 0.2; the most retries as a part of first attempts, over all workers. Others wait. None: no limit
+    retry_budget: float | None
+    retry_minimum: float  # 60.0; retries per minute that `retry_budget` always allows
     at_most_once: bool  # False; True: never run again after its worker was lost
     max_losses: int  # 3; after this many lost workers in a row, without a new step or more progress, the job is POISONED
     timeout: float | None  # seconds; a longer attempt ends as TIMEOUT
@@ -205,6 +212,7 @@ class Kind:
             at_most_once=options.get("at_most_once", False),
             max_losses=options.get("max_losses", 3),
             remove_input=options.get("remove_input", False),
+            budget=_budget(options),
         )
         self.retention = options.get("retention", 7 * 86400.0)
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -230,6 +238,12 @@ class Kind:
             )
         if self.policy.retries < 0:
             raise SetupError(f"kind {self.name}: retries={self.policy.retries} is less than 0")
+        budget = self.policy.budget
+        if budget is not None and not (0 <= budget.ratio < math.inf and 1 <= budget.minimum < math.inf):
+            raise SetupError(
+                f"kind {self.name}: retry_budget={budget.ratio:g} must not be less than 0, and "
+                f"retry_minimum={budget.minimum:g} not less than 1"
+            )
         if not 1 <= self.policy.max_losses <= MOST_LOSSES:
             raise SetupError(
                 f"kind {self.name}: max_losses={self.policy.max_losses} is not between 1 and {MOST_LOSSES}"
@@ -404,6 +418,11 @@ class Kind:
             ) from None
 
 
+def _budget(options: Options) -> RetryBudget | None:
+    ratio = options.get("retry_budget", 0.2)
+    return None if ratio is None else RetryBudget(ratio, options.get("retry_minimum", 60.0))
+
+
 def _restricts_types(annotation: Any) -> bool:
     return isinstance(annotation, Accepts) or any(map(_restricts_types, typing.get_args(annotation)))
 
@@ -465,6 +484,8 @@ class Registry:
         self.max_jobs_per_child = max_jobs_per_child
         self.memory_limit = memory_limit
         self.worker_start_hooks: list[Callable[[], Any]] = []
+        self.breakers: dict[str, BreakerSettings] = {}
+        self._counts: dict[str, FailurePredicate] = {}
         for name, limit in self.concurrency.items():
             if not NAME.fullmatch(name) or limit < 1:
                 raise SetupError(
@@ -482,6 +503,61 @@ class Registry:
             return fn
 
         return register
+
+    def breaker(
+        self,
+        name: str,
+        *,
+        failures: int = 5,
+        rate: float = 0.5,
+        calls: int = 20,
+        window: float = 60.0,
+        open_for: float = 30.0,
+        open_cap: float = 300.0,
+        counts: type[Exception] | tuple[type[Exception], ...] | FailurePredicate | None = None,
+    ) -> None:
+        """Set when the breaker of `ctx.breaker(name)` opens: after `failures` failed calls in a row, or if `rate` of at
+        least `calls` calls in `window` seconds have failed. It is probed after `open_for` seconds, then after twice as
+        long, up to `open_cap`. `counts` says which exceptions are failures: classes, or a function. By default, all are,
+        except a JobError that is not retryable.
+        """
+        settings = BreakerSettings(
+            failures=failures,
+            rate=rate,
+            calls=calls,
+            window=window,
+            open_for=open_for,
+            open_cap=open_cap,
+        )
+        if not NAME.fullmatch(name):
+            raise SetupError(
+                f"breaker {name!r} is not allowed: use at most 100 letters, digits, '_', '.' and '-', and begin with a "
+                "letter or digit"
+            )
+        if name in self.breakers:
+            raise SetupError(f"breaker {name!r} is declared twice")
+        if failures < 1 or calls < 1 or not 0 < rate <= 1 or window <= 0:
+            raise SetupError(
+                f"breaker {name}: failures={failures} and calls={calls} must be at least 1, rate={rate:g} between 0 and 1, "
+                f"and window={window:g} more than 0"
+            )
+        if not 0 < open_for <= open_cap:
+            raise SetupError(
+                f"breaker {name}: open_for={open_for:g} must be more than 0, and at most open_cap={open_cap:g}"
+            )
+        self.breakers[name] = settings
+        if counts is not None:
+            classes = isinstance(counts, type | tuple)
+            self._counts[name] = (
+                (lambda error: isinstance(error, counts)) if classes else counts  # type: ignore[arg-type, assignment]
+            )
+
+    def counts(self, breaker: str, error: Exception) -> bool:
+        """Whether an exception is a failure of the dependency. A JobError that is not retryable is about the job."""
+        known = self._counts.get(breaker)
+        if known is not None:
+            return bool(known(error))
+        return not (isinstance(error, JobError) and not error.retryable)
 
     def on_worker_start(self, fn: Handler) -> Handler:
         """Register a function that runs once in each handler child before its first job, for example to load a model."""

@@ -51,6 +51,7 @@ from bide.server.runner.runner import children_of
 from bide.server.store import SharedDatabase, SharedStore, Store, StoreDatabase
 from bide.server.upkeep import CleanUp, Upkeep
 from bide.server.uploads.upload_service import UploadService
+from bide.server.waiting_jobs import WaitingJobs
 from bide.server.webhooks.addresses import Addresses
 from bide.server.webhooks.publisher import Publisher
 from bide.server.webhooks.sender import WebhookSender
@@ -138,8 +139,11 @@ def assemble(
         config.uploads,
     )
     audit = AuditLog(store, config.auth.audit)
-    tasks = (*uploads.upkeep_tasks(), audit.remove_old)
-    clean_up = CleanUp(store, blobs, orphans, folder.work, config.upkeep, tasks)
+    clean_up = CleanUp(
+        *(store, blobs, orphans, folder.work, config.upkeep),
+        (*uploads.upkeep_tasks(), audit.remove_old),
+    )
+    waiting_jobs = WaitingJobs(store, registry)
     bulk = BulkRunner(
         *(registry, store, blobs, progress, config.worker.lease, lambda: folder.owner),
         limits if limits.on else None,
@@ -200,6 +204,7 @@ def assemble(
         tokens=tokens,
         limits=limits,
         admission=admission,
+        waiting_jobs=waiting_jobs,
     )
     return Service(
         config=config,
@@ -218,6 +223,7 @@ def assemble(
         bulk=bulk,
         admission=admission,
         limits=limits,
+        waiting_jobs=waiting_jobs,
         hint=hint_all,
         keys=keys,
         authenticator=authenticator,
@@ -379,6 +385,7 @@ class Service:
     bulk: BulkRunner
     admission: Admission
     limits: ServiceLimits
+    waiting_jobs: WaitingJobs
     keys: ApiKeys
     authenticator: Authenticator | None
     audit: AuditLog
@@ -415,6 +422,7 @@ class Service:
         await self.engine.start()
         await self.bulk.start()
         await self.upkeep.start()
+        await self.waiting_jobs.start()
         await self.admission.start()
         await self.limits.processes.start()
         if self.authenticator is not None:
@@ -449,6 +457,7 @@ class Service:
             await self.audit.stop()
         await self.admission.stop()
         await self.limits.processes.stop()
+        await self.waiting_jobs.stop()
         await self.webhooks.publisher.stop()
         await self.upkeep.stop()
         await self.progress.close()
@@ -467,6 +476,7 @@ class Service:
         self.http.metrics.on_events(events)  # before the estimates learn from the same jobs
         self.estimates.on_events(events)
         self.upkeep.on_events(events)
+        self.waiting_jobs.on_events(events)
         self.webhooks.publisher.on_events(events)
 
     def _reset(self) -> None:

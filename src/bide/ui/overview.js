@@ -151,7 +151,7 @@ export function show(page) {
   function showWarnings(found) {
     warnings.hidden = !found.length;
     keyed(warnings, found, (one) => `${one.code} ${one.detail}`, (one) => {
-      const link = one.code.startsWith("queue") || one.code.startsWith("kind") ? ["#/queues", "Open queues"] : one.code.startsWith("webhook") ? ["#/webhooks", "See webhooks"] : ["#/workers", "See workers"];
+      const link = ["queue", "kind", "breaker"].some((word) => one.code.startsWith(word)) ? ["#/queues", "Open queues"] : one.code.startsWith("webhook") ? ["#/webhooks", "See webhooks"] : ["#/workers", "See workers"];
       return h("li", null, icon("warning"), h("p", null, h("code", null, one.code), " ", name(one.detail)), h("a", { href: link[0] }, link[1]));
     });
   }

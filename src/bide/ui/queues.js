@@ -58,6 +58,10 @@ export function queueTable({ allows, post }, changed) {
   return Object.assign(h("div", { class: "scroller" }, table), { show: (queues) => keyed(body, queues, (queue) => queue.name, create, update) });
 }
 
+const jobsWait = (count) => (count >= 1000 ? "1,000 or more jobs wait" : count === 1 ? "1 job waits" : `${f.count(count)} jobs wait`);
+const breakerText = (one) => ["Breaker ", h("code", null, name(one.name)), one.state === "closed" ? " has closed" : ` is ${one.state} since ${f.clock(one.since)}`, `: ${jobsWait(one.waiting)}${one.probeAt ? `, next probe at ${f.clock(one.probeAt)}` : ""}.`];
+const budgetText = (one) => ["Kind ", h("code", null, name(one.kind)), ` has too many retries: ${jobsWait(one.waiting)} for its budget, ${Math.round(100 * one.ratio)}\u202f% of first attempts.`];
+
 export function show(page) {
   page.title("Queues");
   const reader = { now: () => {} };
@@ -65,9 +69,13 @@ export function show(page) {
   const box = panel("All queues");
   const quiet = h("p", { class: "quiet", hidden: true }, "There is no queue. A kind makes its queue: register a handler with @app.job(queue=…).");
   box.body.append(table, quiet);
-  page.view.append(h("header", { class: "head" }, h("h1", null, "Queues")), box);
+  const waits = h("ul", { class: "warnings", hidden: true, "aria-label": "Breakers and retries that jobs wait for" });
+  page.view.append(h("header", { class: "head" }, h("h1", null, "Queues")), waits, box);
   Object.assign(reader, page.refresh(async () => {
-    const { queues } = await page.get("/queues");
+    const { queues, breakers, retryBudgets } = await page.get("/queues");
+    const found = [...breakers.filter((one) => one.state !== "closed" || one.waiting).map(breakerText), ...retryBudgets.filter((one) => one.waiting).map(budgetText)];
+    waits.hidden = !found.length;
+    waits.replaceChildren(...found.map((text) => h("li", null, icon("warning"), h("p", null, ...text))));
     table.show(queues);
     table.hidden = !queues.length;
     quiet.hidden = queues.length > 0;

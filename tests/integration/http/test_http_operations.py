@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from bide.core.clock import render_instant
-from bide.core.errors import InvalidInput, problems
-from bide.core.jobs.state_machine import StepKept, StepStarted
+from bide.core.errors import ErrorInfo, InvalidInput, problems
+from bide.core.jobs.breaker import BreakerSettings
+from bide.core.jobs.retry_budget import RetryBudget
+from bide.core.jobs.state_machine import FailedForNow, RetryClaim, StepKept, StepStarted
 from bide.server.config import Config, EngineConfig
 from bide.server.engine import ServiceWarning, WorkerState
 from bide.server.http.metrics import MAX_STEPS
 from bide.server.intake import Submission
-from bide.server.store import StoreUnavailable
+from bide.server.store import BreakerReport, StoreUnavailable
 from tests.integration.http.service import Service
 
 
@@ -489,3 +492,38 @@ async def test_a_job_that_runs_too_long_is_overdue(
     await service.finish(job)
     assert (await service.call("GET", f"/jobs/{job_id}")).json()["overdue"] is False
     assert (await _metrics(service))['bide_jobs_overdue{kind="echo"}'] == 0
+
+
+async def test_breakers_and_retry_budgets_are_visible(service: Service) -> None:
+    store, settings = service.parts.store, BreakerSettings()
+    for number in range(settings.failures):
+        job = str(number)
+        await store.report_calls(BreakerReport("vendor", settings, 1.0, job=job))
+    waits: dict[str, Any] = {"due": service.clock.now() + 1000, "waits_for": "breaker vendor"}
+    ids = []
+    for more in (waits, {"budgeted": RetryClaim("encode", RetryBudget(0.2, 1.0), 1e10)}) * 2:
+        ids.append(await service.submit("encode", input={"source": "a"}))
+        job_ = await service.claim("encode", "video")
+        error = ErrorInfo(code="DOWN", message="down", retryable=True)
+        retry_at = service.clock.now() + 30
+        change = FailedForNow(job_id=job_.id, fence=job_.fence, error=error, retry_at=retry_at, **more)
+        await service.apply(change)
+    found = (await service.call("GET", "/queues")).json()
+    (breaker,) = found["breakers"]
+    at = render_instant(service.clock.now() + 30)
+    assert (breaker["name"], breaker["state"], breaker["probeAt"]) == ("vendor", "open", at)
+    assert (breaker["opened"], breaker["waiting"]) == (1, 2)
+    (budget,) = found["retryBudgets"]
+    assert budget == {"kind": "encode", "ratio": 0.2, "minimum": 60, "available": 0, "waiting": 1}
+    metrics = await _metrics(service)
+    assert metrics['bide_breaker_state{breaker="vendor",state="open"}'] == 1
+    assert metrics['bide_breaker_state{breaker="vendor",state="closed"}'] == 0
+    assert metrics['bide_breaker_opened_total{breaker="vendor"}'] == 1
+    assert metrics['bide_breaker_waiting_jobs{breaker="vendor"}'] == 2
+    assert metrics['bide_retries_waiting{kind="encode"}'] == 1
+    assert metrics['bide_retry_budget_available{kind="encode"}'] == 0
+    warnings = (await service.call("GET", "/readyz")).json()["warnings"]
+    assert "breaker-open" in [warning["code"] for warning in warnings]
+    reply = await service.call("GET", f"/jobs/{ids[0]}")
+    assert (reply.json()["status"], reply.json()["nextAttemptAt"]) == ("RETRYING", at)
+    assert int(reply.headers["retry-after"]) <= 60, "not until the latest time at which it starts"

@@ -6,15 +6,19 @@ import random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import FileInfo, Job, Progress
+from bide.core.jobs.retry_budget import RetryBudget
 from bide.core.jobs.state_machine import (
     Change,
+    Delayed,
     Failed,
     FailedForNow,
     HandedBack,
     Lost,
+    RetryClaim,
     Succeeded,
     loss_record,
 )
@@ -22,6 +26,8 @@ from bide.core.pacing.backoff import backoff
 
 LOSS_CODES = frozenset({"WORKER_LOST", "POISONED"})  # of jobs that do not run again after a lost worker
 MOST_LOSSES = 20  # in one run, even with progress in between
+BREAKER, RETRIES = "breaker", "retries"  # waiting lists: of a breaker, and of the retry budget of a kind
+PATIENCE = 86400.0  # seconds after which a job in a waiting list starts, also if nothing has released it
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     at_most_once: bool = False
     max_losses: int = 3
     remove_input: bool = False
+    budget: RetryBudget | None = RetryBudget()
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +58,17 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     retryable: bool = True
     step: str | None = None
+    # The breaker of the call that failed, if it is open now, and when it may be probed.
+    breaker: str | None = None
+    probe_at: float = 0.0
+    spared: bool = False  # the dependency is at fault, so the attempt does not count
+
+
+class BreakerOpen(msgspec.Struct, frozen=True, kw_only=True):
+    """The handler needs a dependency whose breaker is open. It may be probed at `probe_at`."""
+
+    breaker: str
+    probe_at: float
 
 
 class Vanished(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +81,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """The handler was stopped because the service shuts down."""
 
 
-Outcome = Returned | Raised | Vanished | Stopped
+Outcome = Returned | Raised | BreakerOpen | Vanished | Stopped
 
 
 def settle(
@@ -74,6 +92,7 @@ def settle(
     now: float,
     rng: random.Random,
     progress: Progress | None = None,
+    first_attempts: int = 0,
 ) -> Change:
     """Return the change that follows from the outcome of an attempt. If a cancel is pending, `advance` makes it
     CANCELLED."""
@@ -110,12 +129,47 @@ def settle(
                 text = f"{reason}: {outcome.message}"
                 return Failed(error=_error(job, "POISONED", text), **ending)
             return Lost(**ending)
+        case BreakerOpen():
+            text = f"the job waits, because the breaker {outcome.breaker!r} is open"
+            error = _error(job, "BREAKER_OPEN", text, retryable=True)
+            when = _waiting(outcome.breaker, outcome.probe_at, now, rng)
+            return Delayed(error=error, **when, **ending)
         case Raised():
-            error = _error(job, outcome.code, outcome.message, outcome.retryable, outcome.step)
-            if outcome.retryable and job.failures < policy.retries:
-                wait = backoff(job.failures, policy.backoff, policy.backoff_cap, rng)
-                return FailedForNow(error=error, retry_at=now + wait, progress=progress, **common)
-            return Failed(error=error, **ending)
+            change = _after_failure(job, outcome, policy, ending, now, rng)
+            if type(change) is FailedForNow and change.waits_for is None and policy.budget is not None:
+                due = now + rng.uniform(PATIENCE, 2 * PATIENCE)
+                claim = RetryClaim(job.kind, policy.budget, due, first_attempts)
+                return replace(change, budgeted=claim)
+            return change
+
+
+def _after_failure(
+    job: Job,
+    raised: Raised,
+    policy: Policy,
+    ending: dict[str, Any],
+    now: float,
+    rng: random.Random,
+) -> Change:
+    error = _error(job, raised.code, raised.message, raised.retryable, raised.step)
+    # A kind without retries must not run again after a call, because the call may have had an effect.
+    spared = raised.spared and policy.retries > 0
+    if not raised.retryable or (job.failures >= policy.retries and not spared):
+        return Failed(error=error, **ending)
+    wait = backoff(job.failures, policy.backoff, policy.backoff_cap, rng)
+    when: dict[str, Any] = {"retry_at": now + wait}
+    if raised.breaker is not None:
+        when = _waiting(raised.breaker, raised.probe_at, now, rng)
+    return (Delayed if spared else FailedForNow)(error=error, **when, **ending)
+
+
+def _waiting(breaker: str, probe_at: float, now: float, rng: random.Random) -> dict[str, Any]:
+    """The fields of a job that waits until a breaker closes."""
+    return {
+        "retry_at": max(now, probe_at),
+        "due": now + rng.uniform(PATIENCE, 2 * PATIENCE),
+        "waits_for": f"{BREAKER} {breaker}",
+    }
 
 
 def _poisoned(job: Job, policy: Policy, progress: Progress | None) -> str | None:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from bide.core.errors import ErrorInfo
 from bide.core.jobs.record import LIVE, Child, FileInfo, Job, LossRecord, Progress, Status, Step
+from bide.core.jobs.retry_budget import RetryBudget
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -118,12 +119,37 @@ class Succeeded(Change, frozen=True, kw_only=True):
     remove_input: bool = False  # remove the uploads of the input, because no retry needs them
 
 
+class RetryClaim(msgspec.Struct, frozen=True):
+    """A retry that the budget of its kind must allow. Otherwise the job waits in a list, at the latest until `due`."""
+
+    kind: str
+    budget: RetryBudget
+    due: float
+    first_attempts: int = 0  # of this process, which were not reported yet
+
+
 class FailedForNow(Change, frozen=True, kw_only=True):
-    """The attempt failed; there will be another one at `retry_at`."""
+    """The attempt failed; there will be another one at `retry_at`. With `waits_for`, the job is in that waiting list, and
+    starts at `due` if it was not released before.
+    """
 
     error: ErrorInfo
     retry_at: float
     progress: Progress | None = None
+    due: float | None = None  # None: `retry_at`
+    waits_for: str | None = None
+    budgeted: RetryClaim | None = None  # None: the retry needs no budget
+
+
+class Delayed(FailedForNow, frozen=True, kw_only=True):
+    """The attempt ended early because of something else than the handler, and does not count: the job waits."""
+
+
+class Released(Change, frozen=True, kw_only=True):
+    """A job that was in a waiting list starts at `due`."""
+
+    fence: int
+    due: float
 
 
 class Failed(Change, frozen=True, kw_only=True):
@@ -188,6 +214,8 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     ChildEnded: {s: s for s in Status},
     Succeeded: {S.PROCESSING: S.DONE},  # PARTIAL_SUCCESS when it carries an error
     FailedForNow: {S.PROCESSING: S.RETRYING},
+    Delayed: {S.PROCESSING: S.RETRYING},
+    Released: {S.RETRYING: S.RETRYING},
     Failed: {s: S.ERROR for s in S if s in LIVE},
     Lost: {S.PROCESSING: S.PENDING},
     HandedBack: {S.PROCESSING: S.PENDING, **{s: s for s in _WAITING}},
@@ -200,10 +228,22 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
 }
 # Made by the worker that holds the lease, or about it: refused without its owner and fence.
 BY_WORKER = frozenset(
-    {Begun, Emitted, StepStarted, StepKept, Spawned, Parked, Succeeded, FailedForNow, Lost, HandedBack}
+    {
+        Begun,
+        Emitted,
+        StepStarted,
+        StepKept,
+        Spawned,
+        Parked,
+        Succeeded,
+        FailedForNow,
+        Delayed,
+        Lost,
+        HandedBack,
+    }
 )
 # Changes that end an attempt. After a cancel was accepted, each of them ends the job as CANCELLED.
-_ENDS_ATTEMPT = frozenset({Parked, Succeeded, FailedForNow, Failed, Lost, HandedBack})
+_ENDS_ATTEMPT = frozenset({Parked, Succeeded, FailedForNow, Delayed, Failed, Lost, HandedBack})
 
 
 class Refused(Exception):
@@ -241,15 +281,7 @@ def target(job: Job, change: Change) -> Status:
     if job.status not in allowed:
         names = ", ".join(s.value for s in Status if s in allowed)
         raise WrongStatus(job, change, f"the job is {job.status.value}; this needs {names}")
-    if kind in BY_WORKER or change.fence is not None:
-        if change.fence != job.fence:
-            raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
-        if not job.held:
-            raise Stale(job, change, "the attempt has given up its lease")
-        if change.owner != job.owner:
-            raise Stale(job, change, f"owner {change.owner} is not {job.owner}")
-    if change.lease is not None and change.lease != job.lease_until:
-        raise Stale(job, change, "the lease was renewed")
+    _check_attempt(job, change)
     if job.due is None and kind in (Claimed, Reserved):
         raise WrongStatus(job, change, "the job is not due")
     if kind is CancelAsked and not job.held:
@@ -261,6 +293,23 @@ def target(job: Job, change: Change) -> Status:
     if isinstance(change, Succeeded) and change.error is not None:
         return Status.PARTIAL_SUCCESS
     return allowed[job.status]
+
+
+def _check_attempt(job: Job, change: Change) -> None:
+    """Raise Stale if the change is about another attempt than the current one."""
+    kind = type(change)
+    if kind is Released:
+        if change.fence != job.fence or job.held:
+            raise Stale(job, change, "the job no longer waits")
+    elif kind in BY_WORKER or change.fence is not None:
+        if change.fence != job.fence:
+            raise Stale(job, change, f"fence {change.fence} is not {job.fence}")
+        if not job.held:
+            raise Stale(job, change, "the attempt has given up its lease")
+        if change.owner != job.owner:
+            raise Stale(job, change, f"owner {change.owner} is not {job.owner}")
+    if change.lease is not None and change.lease != job.lease_until:
+        raise Stale(job, change, "the lease was renewed")
 
 
 def advance(job: Job, change: Change, now: float) -> Job:
@@ -379,11 +428,24 @@ def _failed_for_now(job: Job, change: FailedForNow, now: float) -> dict[str, Any
         "failures": job.failures + 1,
         "loss_record": loss_record(job, change.progress),
         "error": change.error,
-        "due": change.retry_at,
+        "due": change.retry_at if change.due is None else change.due,
         "next_attempt_at": change.retry_at,
         "progress": change.progress or job.progress,
         "steps": _steps_ended(job.steps, Status.ERROR, now),
     }
+
+
+def _delayed(job: Job, change: Delayed, now: float) -> dict[str, Any]:
+    return {
+        **_failed_for_now(job, change, now),
+        "failures": job.failures,
+        "steps": _steps_ended(job.steps, Status.PENDING, None),
+    }
+
+
+def _release(job: Job, change: Released, now: float) -> dict[str, Any]:
+    due = change.due if job.due is None else min(job.due, change.due)
+    return {"due": due, "next_attempt_at": due}
 
 
 def _failed(job: Job, change: Failed, now: float) -> dict[str, Any]:
@@ -482,6 +544,8 @@ _EFFECTS: dict[type[Change], Any] = {
     ChildEnded: _child_ended,
     Succeeded: _succeeded,
     FailedForNow: _failed_for_now,
+    Delayed: _delayed,
+    Released: _release,
     Failed: _failed,
     Lost: _lost,
     HandedBack: _handed_back,

@@ -38,6 +38,7 @@ WARNINGS = {
     "children-starting": "Handler children are still starting.",
     "children-failing": "Handler children cannot start.",
     "overloaded": "The service refuses jobs, lists or statistics, because a bound of [admission] is reached.",
+    "breaker-open": "A dependency fails, so its breaker is open, and the jobs that need it wait.",
     "webhook-disabled": "The service has disabled a webhook, because its endpoint answered 410 or failed for a day.",
 }
 

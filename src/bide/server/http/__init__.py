@@ -29,6 +29,7 @@ from bide.server.progress.publisher import ProgressPublisher
 from bide.server.registry import Registry
 from bide.server.store import EventLog, JobStore, StatisticsStore
 from bide.server.uploads.upload_service import UploadService
+from bide.server.waiting_jobs import WaitingJobs
 from bide.server.webhooks.service import WebhookService
 
 
@@ -70,5 +71,6 @@ class Components:
     tokens: TokenCredentials
     limits: ServiceLimits
     admission: Admission
+    waiting_jobs: WaitingJobs
     # The cache of status responses: rendered bodies by job id, ETag and base path.
     status_bodies: dict[tuple[str, str, str], bytes] = field(default_factory=dict)

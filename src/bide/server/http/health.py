@@ -116,4 +116,5 @@ def warnings(components: Components, queues: list[Queue]) -> list[ServiceWarning
         + components.fleet.warnings()
         + components.webhooks.warnings()
         + components.admission.warnings()
+        + components.waiting_jobs.warnings()
     )

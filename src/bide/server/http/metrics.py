@@ -15,14 +15,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
+from bide.core.jobs.breaker import BreakerStatus
 from bide.core.jobs.record import SUCCESSFUL, TERMINAL, Status
 from bide.core.wire.http import Event
 from bide.server.engine import WARNINGS
 from bide.server.http import Components
 from bide.server.http.health import warnings
-from bide.server.http.queues import Queue, known_queues
+from bide.server.http.queues import (
+    BreakerInfo,
+    Queue,
+    RetryBudgetInfo,
+    known_breakers,
+    known_budgets,
+    known_queues,
+)
 from bide.server.http.request import HttpRequest, Response, text_response
 from bide.server.http.routing import HttpOperation, ResponseSpec
 from bide.server.registry import SERVICE_QUEUE
@@ -158,6 +166,9 @@ class Metrics:
         overdue = await self._components.store.overdue_counts()
         disk = await asyncio.to_thread(_read_disk, self._components.config.data)
         families = [*self._families(queues, overdue), *_of_disk(*disk), *_of_process()]
+        breakers = await known_breakers(self._components)
+        budgets = await known_budgets(self._components)
+        families += [*_of_breakers(breakers), *_of_budgets(budgets)]
         return text_response(content_type, encode(cast(Any, _Collected(families))))
 
     def _families(self, queues: list[Queue], overdue: Mapping[str, int]) -> Iterator[Metric]:
@@ -307,6 +318,47 @@ def _of_process() -> Iterable[Metric]:
     from prometheus_client import PROCESS_COLLECTOR
 
     return PROCESS_COLLECTOR.collect()
+
+
+def _of_breakers(breakers: list[BreakerInfo]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    states = GaugeMetricFamily(
+        "bide_breaker_state", "1 for the state that a breaker is in.", labels=["breaker", "state"]
+    )
+    opened = CounterMetricFamily(
+        "bide_breaker_opened", "How often a breaker opened.", labels=["breaker"]
+    )
+    waiting = GaugeMetricFamily(
+        "bide_breaker_waiting_jobs",
+        "Jobs that wait for a breaker. At most 1,000 are counted.",
+        labels=["breaker"],
+    )
+    for breaker in breakers:
+        for state in get_args(BreakerStatus):
+            states.add_metric([breaker.name, state], int(breaker.state == state))
+        opened.add_metric([breaker.name], breaker.opened)
+        waiting.add_metric([breaker.name], breaker.waiting)
+    yield from (states, opened, waiting)
+
+
+def _of_budgets(budgets: list[RetryBudgetInfo]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    allowed = GaugeMetricFamily(
+        "bide_retry_budget_available",
+        "Retries that the budget of a kind allows now.",
+        labels=["kind"],
+    )
+    waiting = GaugeMetricFamily(
+        "bide_retries_waiting",
+        "Jobs whose retries wait for the budget of their kind. At most 1,000 are counted.",
+        labels=["kind"],
+    )
+    for budget in budgets:
+        allowed.add_metric([budget.kind], budget.available)
+        waiting.add_metric([budget.kind], budget.waiting)
+    yield from (allowed, waiting)
 
 
 def _of_webhooks(publisher: Publisher) -> Iterator[Metric]:

@@ -8,12 +8,15 @@ import msgspec
 
 from bide.core.clock import render_instant
 from bide.core.errors import NotFound
+from bide.core.jobs.breaker import BreakerStatus
+from bide.core.jobs.retry import BREAKER, RETRIES
+from bide.core.jobs.retry_budget import available, deposited
 from bide.core.wire.http import Dedupe
 from bide.server.engine import WorkerState
 from bide.server.http import Components
 from bide.server.http.request import HttpRequest, Response, object_response
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
-from bide.server.registry import NAME, SERVICE_QUEUE, Kind
+from bide.server.registry import NAME, SERVICE_QUEUE, Kind, policy_of
 from bide.server.store import QueueState
 
 
@@ -38,8 +41,35 @@ class Queue(msgspec.Struct, rename="camel"):
     predicted_wait: float | None
 
 
-class QueueList(msgspec.Struct):
+class BreakerInfo(msgspec.Struct, rename="camel"):
+    """The breaker of a dependency. `since`: when it opened, or closed again. `probeAt`: when it may be probed, while it is
+    open. `opened`: how often it has opened. `waiting`: jobs that wait for it, at most 1,000 are counted.
+    """
+
+    name: str
+    state: BreakerStatus
+    since: str | None
+    probe_at: str | None
+    opened: int
+    waiting: int
+
+
+class RetryBudgetInfo(msgspec.Struct, rename="camel"):
+    """The retry budget of a kind that has used it. `available`: retries that it allows now. `waiting`: jobs whose retries
+    wait, at most 1,000 are counted.
+    """
+
+    kind: str
+    ratio: float
+    minimum: float
+    available: int
+    waiting: int
+
+
+class QueueList(msgspec.Struct, rename="camel"):
     queues: list[Queue]
+    breakers: list[BreakerInfo]
+    retry_budgets: list[RetryBudgetInfo]
 
 
 class KindInfo(msgspec.Struct, rename="camel"):
@@ -114,6 +144,36 @@ def _queue(components: Components, state: QueueState, kinds: list[Kind], now: fl
     )
 
 
+async def known_breakers(components: Components) -> list[BreakerInfo]:
+    """Return every breaker that has been used and has failed."""
+    waiting = components.waiting_jobs
+    return [
+        BreakerInfo(
+            name,
+            state.status,
+            render_instant(state.since) if state.since else None,
+            render_instant(state.retry_at) if state.status == "open" else None,
+            state.total,
+            await waiting.waiting(f"{BREAKER} {name}"),
+        )
+        for name, state in (await waiting.states()).items()
+    ]
+
+
+async def known_budgets(components: Components) -> list[RetryBudgetInfo]:
+    """Return the retry budgets of kinds whose jobs have failed, or that have reported first attempts."""
+    waiting, now = components.waiting_jobs, components.store.now()
+    found = []
+    for kind, state in (await waiting.budgets()).items():
+        policy = policy_of(components.registry, kind)
+        if policy is not None and policy.budget is not None:
+            budget = policy.budget
+            allowed = 0 if state.waiting else available(deposited(state, budget, 0, now))
+            count = await waiting.waiting(f"{RETRIES} {kind}") if state.waiting else 0
+            found.append(RetryBudgetInfo(kind, budget.ratio, budget.minimum, allowed, count))
+    return found
+
+
 async def _find(request: HttpRequest) -> Queue:
     name = request.args[0]
     for queue in await known_queues(request.components):
@@ -123,7 +183,14 @@ async def _find(request: HttpRequest) -> Queue:
 
 
 async def queues(request: HttpRequest) -> Response:
-    return object_response(QueueList(await known_queues(request.components)))
+    components = request.components
+    return object_response(
+        QueueList(
+            await known_queues(components),
+            await known_breakers(components),
+            await known_budgets(components),
+        )
+    )
 
 
 async def pause(request: HttpRequest) -> Response:
@@ -196,10 +263,14 @@ OPERATIONS = [
         "/queues",
         queues,
         "listQueues",
-        "List queues with backlog, oldest age and running jobs",
+        "List queues with backlog, oldest age and running jobs, breakers and retry budgets",
         "queues",
         scope="admin",
-        responses=(ResponseSpec(200, "Every queue.", QueueList),),
+        responses=(
+            ResponseSpec(
+                200, "Every queue, and the breakers and retry budgets that were used.", QueueList
+            ),
+        ),
         example="$BASE/queues",
     ),
     HttpOperation(

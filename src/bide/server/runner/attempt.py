@@ -6,9 +6,11 @@ from collections import deque
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from bide.core.jobs.breaker import BreakerState
 from bide.core.jobs.record import Job, Progress, Status
-from bide.core.jobs.retry import Outcome, Raised, Returned, Stopped, Vanished
+from bide.core.jobs.retry import BreakerOpen, Outcome, Raised, Returned, Stopped, Vanished
 from bide.core.jobs.state_machine import Begun, Change, Emitted, Parked, StepStarted, advance
 from bide.core.wire.traces import process_span_id, render_traceparent
 from bide.server.progress import LiveProgress, attempt_key
@@ -18,6 +20,7 @@ from bide.server.worker import protocol as p
 from bide.server.worker.supervisor import ChildProcess
 
 CANCEL, SHUTDOWN, LEASE_LOST = "cancel", "shutdown", "lease-lost"
+HANGS = ("TIMEOUT", "STALLED")  # a call that does not return has failed
 
 
 class Attempt:
@@ -56,6 +59,13 @@ class Attempt:
         self.stop_since = 0.0
         self.stage = 0
         self.started_at = 0.0
+        self.calls: dict[
+            str, bool
+        ] = {}  # breakers of calls in progress, and whether the call is the probe
+        # The breaker of the last failed call, its state after it, and whether the attempt counts.
+        self.failed_call: tuple[str, BreakerState, bool] | None = None
+        self.hung: str | None = None  # the breaker of a call that did not return in time
+        self.refused_at = 0.0  # when the breaker that it needs may be probed
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -159,12 +169,16 @@ class Attempt:
         """The outcome that the last message of the handler means. None after a lost lease."""
         match message:
             case p.AttemptFailed():
-                return self.cause or Raised(
+                raised = Raised(
                     code=message.code,
                     message=message.message,
                     retryable=message.retryable,
                     step=message.step,
                 )
+                return self.cause or self.excused(raised, message.breaker)
+            case p.AttemptDelayed() if not self.incomplete and self.cause is None:
+                waits = BreakerOpen(breaker=message.breaker, probe_at=self.refused_at)
+                return None if self.stopping == LEASE_LOST else waits
             case p.AttemptDone() if not self.incomplete:
                 self.duration = message.took
                 return Returned(
@@ -182,6 +196,15 @@ class Attempt:
                 )
                 return None if self.stopping == LEASE_LOST else self.cause or parked
         return self.outcome_of_exit()
+
+    def excused(self, raised: Raised, breaker: str | None) -> Raised:
+        """The outcome of a failure in a call of this dependency."""
+        if self.failed_call is None or self.failed_call[0] != breaker:
+            return raised
+        name, state, spared = self.failed_call
+        if state.status == "closed":
+            return replace(raised, spared=spared)
+        return replace(raised, spared=spared, breaker=name, probe_at=state.retry_at)
 
     def outcome_of_exit(self) -> Outcome | None:
         """The outcome when the child has exited, or the handler has stopped on request. None after a lost lease."""

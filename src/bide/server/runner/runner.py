@@ -19,6 +19,7 @@ import logging
 import math
 import os
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,10 +41,11 @@ from bide.server.config import WorkerConfig
 from bide.server.job_tracer import JobTracer
 from bide.server.progress import AttemptKey, ProgressSink
 from bide.server.registry import Registry
-from bide.server.runner.attempt import CANCEL, LEASE_LOST, SHUTDOWN, Attempt, run_message
+from bide.server.runner.attempt import CANCEL, HANGS, LEASE_LOST, SHUTDOWN, Attempt, run_message
+from bide.server.runner.breakers import BreakerAnswer, BreakerCache
 from bide.server.runner.settlement import SettlementWriter
 from bide.server.runner.slots import PlannedClaim, Slots
-from bide.server.store import Claim, JobStore, Missing, NewJob, StoreUnavailable
+from bide.server.store import Claim, FirstAttempts, Missing, NewJob, RunnerStore, StoreUnavailable
 from bide.server.worker import protocol as p
 from bide.server.worker import work_folders
 from bide.server.worker.supervisor import ChildProcess, Pool
@@ -53,6 +55,7 @@ TICK = 0.25
 OUTPUT_EVERY = 0.05  # seconds between two writes of output streams
 HEAD_CHECK = 0.02  # a prefetched job that runs for this long is stored as PROCESSING
 RETURN_AFTER = 0.06  # when it runs for this long, its child returns the jobs behind it
+REPORT_EVERY = 10.0  # seconds between two reports of first attempts without a failure
 CLAIM_EVERY = 5.0  # seconds between two claims without a hint
 LOG_EVERY = 10.0  # seconds between two lines about the same failure of claims
 RENEW_RETRY = 1.0  # seconds after a renewal that could not be stored
@@ -83,7 +86,7 @@ class Runner:
     def __init__(
         self,
         registry: Registry,
-        store: JobStore,
+        store: RunnerStore,
         config: WorkerConfig,
         folder: WorkerFolder,
         pool: Pool,
@@ -105,6 +108,17 @@ class Runner:
         self._tracer = tracer
         self._now = pool.now
         self._rng = random.Random()
+        # Retry budgets of the kinds that have one, and first attempts that were not reported yet.
+        self._budgets = {
+            kind.name: kind.policy.budget
+            for kind in registry.kinds.values()
+            if kind.policy.retries and kind.policy.budget is not None
+        }
+        self._first_attempts: Counter[str] = Counter()
+        self._next_report = -math.inf
+        # Tests replace the generator.
+        jitter = lambda: self._rng.random()  # noqa: E731, PLW0108
+        self._breakers = BreakerCache(registry, store, pool.now, jitter)
         sync, _ = children_of(registry, config)
         self._slots = Slots(registry, sync, config.async_concurrency, config.queues)
         self.queues = self._slots.queues
@@ -276,6 +290,8 @@ class Runner:
     def _start_running(self, attempt: Attempt) -> None:
         """Record that the child runs this attempt. A prefetched job is stored as begun when it ends or after HEAD_CHECK."""
         attempt.start(self._now(), self._store.now())
+        if attempt.job.fence == 1 and attempt.kind.name in self._budgets:
+            self._first_attempts[attempt.kind.name] += 1
         if attempt.inbox:
             self._loop.call_soon(self._handle_messages, attempt)
         if not attempt.job.running:
@@ -370,22 +386,44 @@ class Runner:
                         [*attempt.begin_changes(), *attempt.output_changes(), started]
                     )
                     attempt.step_began(started, self._store.now())
-                case p.AttemptDone() | p.AttemptFailed() | p.AttemptParked() | p.AttemptStopped():
+                case (
+                    p.AttemptDone()
+                    | p.AttemptFailed()
+                    | p.AttemptDelayed()
+                    | p.AttemptParked()
+                    | p.AttemptStopped()
+                ):
                     attempt.update_progress(message.progress, self._store.now())
                     if isinstance(message, p.AttemptFailed) and message.trace is not None:
                         attempt.trace = message.trace
                         line = {"level": "error", "message": message.trace}
                         attempt.add_line(line, self._store.now())
                     self._end(attempt, attempt.outcome_of(message))
-                case p.KeepStep() | p.ReadStep() if attempt.incomplete:  # this reply stops the handler
-                    attempt.child.send(p.StepReply(message.number, False))
-                case p.KeepStep():
-                    self._keep_step(attempt, message)
-                case p.ReadStep():
-                    self._settlement.run_in_background(self._read_step(attempt, message))
+                case p.KeepStep() | p.ReadStep() | p.EnterBreaker():
+                    self._handle_request(attempt, message)
+                case p.LeaveBreaker():
+                    self._leave_breaker(attempt, message)
                 case p.Spawn() if not attempt.incomplete:
                     attempt.storing = True
                     self._settlement.run_in_background(self._spawn(attempt, message))
+
+    def _handle_request(self, attempt: Attempt, message: p.StepRequest) -> None:
+        """Handle a message whose reply the handler waits for."""
+        if attempt.incomplete:  # this reply stops the handler
+            attempt.child.send(p.StepReply(message.number, False))
+        elif isinstance(message, p.KeepStep):
+            self._keep_step(attempt, message)
+        elif isinstance(message, p.ReadStep):
+            self._settlement.run_in_background(self._read_step(attempt, message))
+        else:
+            attempt.pending_replies += 1
+            answer = self._breakers.quick(message.breaker)
+            if message.breaker in attempt.calls:  # nested in the block of the same breaker
+                attempt.reply(message.number, b"", stored=True, now=self._now())
+            elif answer is None:
+                self._settlement.run_in_background(self._enter_breaker(attempt, message))
+            else:
+                self._answer_breaker(attempt, message, answer)
 
     # --- output, steps and spawned jobs
 
@@ -515,12 +553,92 @@ class Runner:
                 return None
             await asyncio.sleep(RETRY_AFTER)
 
+    # --- breakers
+
+    async def _enter_breaker(self, attempt: Attempt, message: p.EnterBreaker) -> None:
+        answer = BreakerAnswer(False, False, self._breakers.state(message.breaker))
+        try:
+            answer = await self._breakers.enter(message.breaker, attempt.job.id, attempt.job.fence)
+        finally:
+            self._answer_breaker(attempt, message, answer)
+
+    def _answer_breaker(self, attempt: Attempt, message: p.EnterBreaker, answer: BreakerAnswer) -> None:
+        if answer.allowed:
+            attempt.calls[message.breaker] = answer.probe
+        else:
+            attempt.refused_at = answer.state.retry_at
+        attempt.reply(message.number, b"", stored=answer.allowed, now=self._now())
+
+    def _leave_breaker(self, attempt: Attempt, message: p.LeaveBreaker) -> None:
+        """A failed call, and that of a prober, is stored before the next message is handled, because it decides whether the
+        attempt counts.
+        """
+        success = message.success
+        if success is None and attempt.cause is not None and attempt.cause.code in HANGS:
+            success, attempt.hung = False, message.breaker
+        probe = attempt.calls.pop(message.breaker, False)
+        if success and not probe:
+            self._breakers.succeeded(message.breaker)
+        elif success is False or probe:
+            attempt.storing = True
+            self._settlement.run_in_background(
+                self._report_call(attempt, message.breaker, probe, success)
+            )
+
+    async def _report_call(
+        self, attempt: Attempt, breaker: str, probe: bool, success: bool | None
+    ) -> None:
+        try:
+            await self._store_call(attempt, breaker, probe, success)
+        finally:
+            attempt.storing = False
+            attempt.last_activity = self._now()
+            self._handle_messages(attempt)
+
+    async def _store_call(
+        self, attempt: Attempt, breaker: str, probe: bool, success: bool | None
+    ) -> None:
+        """Report the end of a call. Retries while the store is unavailable, because the end of the attempt waits, too."""
+        fence = attempt.job.fence if probe else None
+        while True:
+            try:
+                verdict = await self._breakers.ended(breaker, attempt.job.id, fence, success)
+            except StoreUnavailable as error:
+                log.error("cannot store a call of the breaker %r; retrying: %s", breaker, error)
+            else:
+                if success is False:
+                    attempt.failed_call = (breaker, verdict.state, verdict.spared)
+                return
+            if attempt.stopping is not None:
+                return
+            await asyncio.sleep(RETRY_AFTER)
+
+    def _in_call(self, attempt: Attempt, outcome: Outcome | Change | None) -> bool:
+        """Whether the attempt ends in the block of a breaker. If so, its calls end first."""
+        if not attempt.calls or outcome is None:
+            return False
+        self._settlement.run_in_background(self._end_calls(attempt, outcome))
+        return True
+
+    async def _end_calls(self, attempt: Attempt, outcome: Outcome | Change) -> None:
+        """End an attempt whose handler did not leave the block of a breaker, because its child was killed."""
+        calls, attempt.calls = attempt.calls, {}
+        hangs = isinstance(outcome, Raised) and outcome.code in HANGS
+        try:
+            for breaker, probe in calls.items():
+                if hangs:
+                    attempt.hung = breaker
+                if hangs or probe:
+                    await self._store_call(attempt, breaker, probe, False if hangs else None)
+        finally:
+            self._end(attempt, outcome)
+
     # --- end and settle
 
     def _end(self, attempt: Attempt, outcome: Outcome | Change | None) -> None:
         """End an attempt: free its slot and store its outcome together with the next claim."""
         job_id, child, delayed = attempt.job.id, attempt.child, False
-        if self.attempts.get(job_id) is not attempt:
+        if self.attempts.get(job_id) is not attempt or self._in_call(attempt, outcome):
             return
         begun = attempt.begin_changes()
         if begun and attempt.log:  # the store accepts log lines only of an attempt that has begun
@@ -529,18 +647,7 @@ class Runner:
         self._settlement.write_log(attempt)
         begun += attempt.output_changes()
         if outcome is not None:
-            change = (
-                outcome
-                if isinstance(outcome, Change)
-                else settle(
-                    attempt.job,
-                    outcome,
-                    attempt.kind.policy,
-                    now=self._store.now(),
-                    rng=self._rng,
-                    progress=attempt.live.progress if attempt.live.number else None,
-                )
-            )
+            change = self._settle(attempt, outcome)
             self._report_end(attempt, change)
             # While the child has prefetched work, delay the write: one commit then covers more outcomes.
             delayed = not child.is_async and self._slots.well_filled(attempt)
@@ -573,6 +680,25 @@ class Runner:
         if self._tracer is not None and attempt.started is not None:
             times = attempt.started_at, attempt.due, self._store.now()
             self._tracer.attempted(attempt.job, *times, change)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome | Change) -> Change:
+        if isinstance(outcome, Change):
+            return outcome
+        if isinstance(outcome, Raised) and outcome is attempt.cause:
+            outcome = attempt.excused(outcome, attempt.hung)
+        return settle(
+            attempt.job,
+            outcome,
+            attempt.kind.policy,
+            now=self._store.now(),
+            rng=self._rng,
+            progress=attempt.live.progress if attempt.live.number else None,
+            first_attempts=self._take_first_attempts(attempt.kind.name, outcome),
+        )
+
+    def _take_first_attempts(self, kind: str, outcome: Outcome) -> int:
+        """The first attempts to report with a failed attempt."""
+        return self._first_attempts.pop(kind, 0) if isinstance(outcome, Raised) else 0
 
     def _settled(self, attempt: AttemptKey, outcome: Any) -> None:
         """The end of the attempt is stored, or refused."""
@@ -620,6 +746,13 @@ class Runner:
         if now >= self._next_memory and self._registry.memory_limit:
             self._next_memory = now + 1.0
             self._check_memory(self._registry.memory_limit, now)
+        for report in self._breakers.tick(now):
+            self._settlement.run_in_background(report)
+        if self._first_attempts and now >= self._next_report:
+            self._next_report = now + REPORT_EVERY
+            counts, self._first_attempts = self._first_attempts, Counter()
+            reports = [FirstAttempts(kind, self._budgets[kind], n) for kind, n in counts.items()]
+            self._settlement.run_in_background(self._store.report_first_attempts(reports))
         if now >= self._next_renewal:
             self._next_renewal = now + renewal_interval(self._config.lease)
             self._renew()
@@ -688,6 +821,8 @@ class Runner:
 def _log_failed_attempt(attempt: Attempt, change: changes.Failed | changes.FailedForNow) -> None:
     """A traceback means that the handler raised an exception that it did not expect."""
     job, error = attempt.job, change.error
+    if error.code == "BREAKER_OPEN":  # nothing has failed
+        return
     log.log(
         logging.WARNING if attempt.trace is None else logging.ERROR,
         "job %s: attempt %d of %d of %r failed%s%s: %s: %s%s",

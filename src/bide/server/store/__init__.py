@@ -26,9 +26,11 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from bide.core.errors import SetupError
+from bide.core.jobs.breaker import BreakerSettings, BreakerState, CallCount
 from bide.core.jobs.fair import RunningLimits, Weights
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import FileInfo, Job, Status
+from bide.core.jobs.retry_budget import RetryBudget
 from bide.core.jobs.state_machine import Change, Refused
 from bide.core.pacing.budget import Limit
 from bide.core.pacing.rate_limit import RateState
@@ -56,6 +58,9 @@ RecordTable = Literal[
     "audit",
     "sessions",
     "limits",
+    "breakers",
+    "retry_budgets",
+    "waiting_jobs",
 ]
 RECORDS: frozenset[str] = frozenset(get_args(RecordTable))
 OnEvents = Callable[[Sequence[Event]], None]
@@ -505,6 +510,77 @@ class JobStore(Protocol):
         ...
 
 
+class FirstAttempts(msgspec.Struct, frozen=True):
+    """First attempts of a kind that a process has started since its last report."""
+
+    kind: str
+    budget: RetryBudget
+    count: int
+
+
+class BreakerEntry(msgspec.Struct, frozen=True):
+    """Whether an attempt may call a dependency now, and the state of its breaker."""
+
+    allowed: bool
+    state: BreakerState
+
+
+class BreakerReport(msgspec.Struct, frozen=True):
+    """Calls of a dependency that have ended. The last one is the failed call of `job`, or the call of a prober."""
+
+    name: str
+    settings: BreakerSettings
+    jitter: float  # from 0 to 1
+    calls: CallCount = CallCount()
+    job: str | None = None
+    # The fence of the job, if it is the prober, and whether its call succeeded; None: it has no result.
+    prober: int | None = None
+    success: bool | None = False
+
+
+class BreakerVerdict(msgspec.Struct, frozen=True):
+    """The state of a breaker after a report. `spared`: the attempt of the failed call does not count, because it was a
+    probe, or an earlier call of the same job failed and no other call has succeeded since.
+    """
+
+    state: BreakerState
+    spared: bool
+
+
+class BreakerStore(Protocol):
+    """The breakers of dependencies, and the jobs that wait for them. A breaker is a record in `breakers`. `waiting_jobs` has
+    a record per waiting job: its name is the waiting list, the time and the job, its text the fence.
+    """
+
+    def now(self) -> float: ...
+
+    async def breaker(self, name: str) -> BreakerState: ...
+
+    def enter_breaker(self, name: str, job_id: str, fence: int) -> Awaitable[BreakerEntry]:
+        """Ask whether an attempt may call. If the breaker may be probed, the attempt becomes the prober."""
+        ...
+
+    def report_calls(self, report: BreakerReport) -> Awaitable[BreakerVerdict]: ...
+
+    def release_waiting(self, name: str, waiting: Mapping[str, str]) -> Awaitable[int]:
+        """Start as many of these waiting jobs as the breaker allows now. `waiting` are records of `waiting_jobs`. Return how
+        many of them were removed.
+        """
+        ...
+
+    def report_first_attempts(self, reports: Sequence[FirstAttempts]) -> Awaitable[None]:
+        """Add first attempts to the retry budgets of their kinds."""
+        ...
+
+    def release_retries(
+        self, kind: str, budget: RetryBudget | None, waiting: Mapping[str, str], *, last: bool
+    ) -> Awaitable[int]:
+        """Start as many of these waiting jobs as the retry budget allows now; all of them without a budget. `last`: there
+        are no other waiting jobs of this kind. Return how many of the records were removed.
+        """
+        ...
+
+
 class StatisticsStore(Protocol):
     """Reads the rollups, which the store writes together with the jobs."""
 
@@ -750,7 +826,20 @@ class SharedDatabase(StoreDatabase, Protocol):
         ...
 
 
-class Store(JobStore, StatisticsStore, EventLog, UpkeepStore, UploadRecords, RecordStore, Protocol):
+class RunnerStore(JobStore, BreakerStore, Protocol):
+    """What a runner needs: jobs, and the breakers that their handlers use."""
+
+
+class Store(
+    JobStore,
+    BreakerStore,
+    StatisticsStore,
+    EventLog,
+    UpkeepStore,
+    UploadRecords,
+    RecordStore,
+    Protocol,
+):
     """The whole store of one service."""
 
     async def open(

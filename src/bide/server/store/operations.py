@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from bide.core.errors import InvalidInput
 from bide.core.jobs.fair import MUCH, FairTurns, RunningLimits, pick, start_order, wider
 from bide.core.jobs.record import FAILED, Job, Status
-from bide.core.jobs.retry import LOSS_CODES
+from bide.core.jobs.retry import BREAKER, LOSS_CODES
 from bide.core.jobs.state_machine import (
     Begun,
     Change,
     ChildEnded,
     Claimed,
+    Delayed,
     Emitted,
     Failed,
     FailedForNow,
@@ -52,6 +53,7 @@ from bide.server.store import (
     Missing,
     NewJob,
     OverLimit,
+    retry_budgets,
 )
 from bide.server.store.tenant_use import admit, take_place
 from bide.server.store.transaction import Due, Key, Transaction
@@ -157,6 +159,9 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
         return refusal
     if isinstance(change, Rerun) and (why := _refuse_rerun(tx, before, change)) is not None:
         return why
+    if isinstance(change, FailedForNow) and change.budgeted is not None and after.due is not None:
+        change = retry_budgets.claim(tx, change, change.budgeted)
+        after = advance(before, change, tx.now)
     step = change if isinstance(change, STEP_CHANGES) else None
     if step is not None and _repeats(before, step):
         return before
@@ -173,15 +178,7 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
     elif not before.status.terminal or after.run > before.run:
         # The end of a child changes an ended parent without an event, because a run has one terminal event.
         tx.add_event(after, "status", _facts_of(change))
-    if isinstance(change, MarkedOverdue):
-        line = {"level": "warning", "logger": "bide.upkeep", "message": change.message}
-        tx.add_event(after, "log", {"log": line, "loggedAt": tx.now})
-    if isinstance(change, StepKept):
-        tx.keep_step(after, change.name, change.result)
-    if isinstance(change, Succeeded) and change.remove_input and after.status is Status.DONE:
-        # The sweep removes an expired upload that no job uses. So the bytes are removed after this commit, and also if the
-        # service is killed right after it.
-        tx.release_uploads(after.id)
+    _store_more(tx, after, change)
     effects = ripples(before, after)
     if not effects:
         return after
@@ -197,7 +194,7 @@ def _facts_of(change: Change) -> dict[str, Any] | None:
     if isinstance(change, Lost) or (isinstance(change, Failed) and change.error.code in LOSS_CODES):
         # Only the upkeep, which observes leases, sets `lease`; the runner reports children that have exited.
         return {"lost": "process" if change.lease is None else "lease"}
-    if isinstance(change, FailedForNow):
+    if isinstance(change, FailedForNow) and not isinstance(change, Delayed):
         return {"failed": True}
     return None
 
@@ -209,6 +206,35 @@ def _refuse_rerun(tx: Transaction, job: Job, change: Rerun) -> Refused | None:
         return WrongStatus(job, change, reason)
     reached = take_place(tx, job.tenant, change.waiting) if change.waiting else None
     return None if reached is None else OverLimit(job, change, reached)
+
+
+def _store_more(tx: Transaction, after: Job, change: Change) -> None:
+    """Store what belongs to a change besides the job and its event."""
+    if isinstance(change, MarkedOverdue):
+        line = {"level": "warning", "logger": "bide.upkeep", "message": change.message}
+        tx.add_event(after, "log", {"log": line, "loggedAt": tx.now})
+    if isinstance(change, StepKept):
+        tx.keep_step(after, change.name, change.result)
+    if isinstance(change, FailedForNow) and change.waits_for is not None and after.due is not None:
+        _wait(tx, after, change.waits_for)
+    if isinstance(change, Succeeded) and change.remove_input and after.status is Status.DONE:
+        # The sweep removes an expired upload that no job uses. So the bytes are removed after this commit, and also if the
+        # service is killed right after it.
+        tx.release_uploads(after.id)
+
+
+def waiting_name(waits_for: str, now: float, job_id: str) -> str:
+    """The name of the record of a waiting job. The names of a list are in the order of time."""
+    return f"{waits_for} {now:017.6f} {job_id}"
+
+
+def _wait(tx: Transaction, job: Job, waits_for: str) -> None:
+    """Add a job to a waiting list."""
+    tx.put_text("waiting_jobs", waiting_name(waits_for, tx.now, job.id), str(job.fence))
+    list_, _, name = waits_for.partition(" ")
+    reason = f"the breaker {name!r} is open" if list_ == BREAKER else f"{name!r} has too many retries"
+    line = {"level": "info", "logger": "bide.waiting", "message": f"the job waits, because {reason}"}
+    tx.add_event(job, "log", {"log": line, "loggedAt": tx.now, "waitsFor": waits_for})
 
 
 def _emit(tx: Transaction, job: Job, change: Emitted) -> Job | Refused:

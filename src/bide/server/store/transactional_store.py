@@ -20,13 +20,18 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core.clock import Clock
+from bide.core.jobs.breaker import BreakerState
 from bide.core.jobs.fair import FairTurns, RunningLimits, Turns, Weights
 from bide.core.jobs.lease import Lease
 from bide.core.jobs.record import Job, Status
+from bide.core.jobs.retry_budget import RetryBudget
 from bide.core.jobs.state_machine import Change, Refused, Spawned
 from bide.core.wire.http import Event
 from bide.server.store import (
     ALL_RECORDS,
+    BreakerEntry,
+    BreakerReport,
+    BreakerVerdict,
     BulkPage,
     BulkProgress,
     Claim,
@@ -34,6 +39,7 @@ from bide.server.store import (
     CompletedUploads,
     EventFilter,
     Filter,
+    FirstAttempts,
     Insertion,
     LogPage,
     LostAndLate,
@@ -52,9 +58,12 @@ from bide.server.store import (
     UploadBytes,
     UploadInUse,
     UploadUpdate,
+    breaker_operations,
     bulk_operations,
     operations,
+    retry_budgets,
     upload_operations,
+    waiting_operations,
 )
 from bide.server.store.rollups import LoadSample, RollupQuery
 from bide.server.store.timeouts import Timeouts
@@ -278,6 +287,45 @@ class TransactionalStore(ABC):
     ) -> list[Event]:
         jobs = () if job_id is None else (job_id,)
         return (await self.read_log(EventFilter(tenant, after, jobs=jobs, limit=limit))).events
+
+    # --- breakers
+
+    async def breaker(self, name: str) -> BreakerState:
+        found = await self.texts("breakers", RecordFilter(tenant="-", names=(name,)))
+        return breaker_operations.read_state(found.get(name))
+
+    def enter_breaker(self, name: str, job_id: str, fence: int) -> Awaitable[BreakerEntry]:
+        return self._writer.submit(
+            lambda tx: breaker_operations.enter(tx, name, job_id, fence),
+            records=[("-", "breakers", name)],
+        )
+
+    def report_calls(self, report: BreakerReport) -> Awaitable[BreakerVerdict]:
+        return self._writer.submit(
+            lambda tx: breaker_operations.report(tx, report), records=[("-", "breakers", report.name)]
+        )
+
+    def release_waiting(self, name: str, waiting: Mapping[str, str]) -> Awaitable[int]:
+        return self._writer.submit(
+            lambda tx: waiting_operations.release_breaker(tx, name, waiting),
+            jobs=[record.rpartition(" ")[2] for record in waiting],
+            records=[("-", "breakers", name)],
+        )
+
+    def report_first_attempts(self, reports: Sequence[FirstAttempts]) -> Awaitable[None]:
+        return self._writer.submit(
+            lambda tx: retry_budgets.report(tx, reports),
+            records=[("-", "retry_budgets", one.kind) for one in reports],
+        )
+
+    def release_retries(
+        self, kind: str, budget: RetryBudget | None, waiting: Mapping[str, str], *, last: bool
+    ) -> Awaitable[int]:
+        return self._writer.submit(
+            lambda tx: waiting_operations.release_retries(tx, kind, budget, waiting, last),
+            jobs=[record.rpartition(" ")[2] for record in waiting],
+            records=[("-", "retry_budgets", kind)],
+        )
 
     # --- upkeep
 

@@ -38,6 +38,7 @@ from bide.server.worker.app_location import AppLocation
 from bide.server.worker.channels import AsyncChannel, SyncChannel
 from bide.server.worker.context import (
     Context,
+    HandlerDelayed,
     HandlerParked,
     HandlerStopped,
     code_of,
@@ -124,6 +125,8 @@ class HandlerRun:
         where = self.run.job_id, self.run.fence
         if isinstance(error, HandlerParked):
             return p.AttemptParked(*where, error.waiting_for, ctx.take_files(), ctx.latest_progress())
+        if isinstance(error, HandlerDelayed):
+            return p.AttemptDelayed(*where, error.breaker, ctx.latest_progress())
         if isinstance(error, HandlerStopped | asyncio.CancelledError) and ctx.cancelled:
             return p.AttemptStopped(*where, ctx.latest_progress())
         if isinstance(error, JobError):
@@ -193,6 +196,7 @@ class ChildRuntime:
         ):
             message.trace = trace_of(error)
         if isinstance(message, p.AttemptFailed):
+            message.breaker = attempt.context.failed_breaker(error)
             message.message = attempt.context.hide(message.message)
             if message.trace is not None:
                 message.trace = attempt.context.hide(message.trace)

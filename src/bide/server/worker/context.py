@@ -30,7 +30,7 @@ from bide.core.jobs.record import MAX_CHILDREN, FileInfo, Progress, Status
 from bide.core.wire.http import job_id
 from bide.server.blobs import Blobs, check_name
 from bide.server.durable_files import FOLDER_MODE
-from bide.server.registry import File, FileRef, Registry
+from bide.server.registry import NAME, File, FileRef, Registry
 from bide.server.worker import protocol as p
 from bide.server.worker.job_log import JobLog
 from bide.server.worker.protocol import text_of
@@ -53,6 +53,36 @@ class HandlerParked(BaseException):
     def __init__(self, waiting_for: Sequence[str]) -> None:
         super().__init__(waiting_for)
         self.waiting_for = list(waiting_for)
+
+
+class HandlerDelayed(BaseException):
+    """Unwinds the handler until a breaker closes."""
+
+    def __init__(self, breaker: str) -> None:
+        super().__init__(breaker)
+        self.breaker = breaker
+
+
+class BreakerBlock:
+    """`with ctx.breaker("vendor"):` or `async with …`: a call of a dependency, whose outcome counts for its breaker."""
+
+    __slots__ = ("_ctx", "_name")
+
+    def __init__(self, ctx: Context, name: str) -> None:
+        self._ctx = ctx
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._ctx.enter_breaker(self._name, self._ctx.ask_breaker(self._name))
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._ctx.leave_breaker(self._name, error)
+
+    async def __aenter__(self) -> None:
+        self._ctx.enter_breaker(self._name, await self._ctx.ask_breaker_async(self._name))
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._ctx.leave_breaker(self._name, error)
 
 
 class Partial:
@@ -135,6 +165,7 @@ class Context:
         self._children = {state.key: state for state in run.children}
         self._spawned: dict[str, int] = {}
         self._missing: list[dict[str, Any]] = []
+        self._failed_calls: list[tuple[BaseException, str]] = []  # exceptions, and the breakers
         self._log: JobLog | None = None
         self._output_left = run.output_left
         # done, total, unit, message of the latest progress; None when it was sent
@@ -332,6 +363,55 @@ class Context:
     @property
     def failed_step(self) -> str | None:
         return self._active[-1] if self._active else None
+
+    # --- breakers
+
+    def breaker(self, name: str) -> BreakerBlock:
+        """A context manager for a call of a dependency: `with ctx.breaker("vendor"): …`. All workers share the breaker.
+
+        While it is open, this ends the attempt, which does not count. The handler runs again when the breaker has closed.
+        """
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r:.50} is not a valid name of a breaker: use at most 100 letters, digits, '_', '.' and '-'"
+            )
+        return BreakerBlock(self, name)
+
+    def ask_breaker(self, name: str) -> p.StepReply:
+        self._check()
+        return self._channel.ask(p.EnterBreaker(self.job_id, self.fence, 0, name))
+
+    async def ask_breaker_async(self, name: str) -> p.StepReply:
+        self._check()
+        return await self._channel.ask_async(p.EnterBreaker(self.job_id, self.fence, 0, name))
+
+    def enter_breaker(self, name: str, answer: p.StepReply) -> None:
+        if answer.stored:
+            return
+        if answer.result is None:
+            self._stop = True
+            raise HandlerStopped
+        raise HandlerDelayed(name)
+
+    def leave_breaker(self, name: str, error: BaseException | None) -> None:
+        if self._ended:
+            return
+        success: bool | None = True
+        if error is not None and not isinstance(error, Exception):
+            success = None
+        elif isinstance(error, Exception) and self._registry.counts(name, error):
+            success = False
+            self._failed_calls.append((error, name))
+        self._channel.send(p.LeaveBreaker(self.job_id, self.fence, name, success))
+
+    def failed_breaker(self, error: BaseException | None) -> str | None:
+        """The breaker of the failed call that this exception, or its cause, has ended."""
+        for _ in range(len(self._failed_calls) + 10):
+            for failed, name in self._failed_calls:
+                if failed is error:
+                    return name
+            error = None if error is None else error.__cause__
+        return None
 
     # --- files
 

@@ -160,6 +160,22 @@ class ReadStep(AttemptMessage):
     step: str
 
 
+class EnterBreaker(AttemptMessage):
+    """Ask whether the handler may call a dependency. The child waits for the reply. `stored` says whether it may; if not,
+    `result` is when it may be probed, or None if the attempt must stop.
+    """
+
+    number: int
+    breaker: str
+
+
+class LeaveBreaker(AttemptMessage):
+    """A call of a dependency has ended. `success` is None if it has no result, because the handler was stopped."""
+
+    breaker: str
+    success: bool | None
+
+
 class Spawn(AttemptMessage):
     """Submit a child job."""
 
@@ -186,6 +202,14 @@ class AttemptFailed(AttemptMessage):
     step: str | None
     progress: Progress | None
     trace: str | None = None  # the end of the traceback
+    breaker: str | None = None  # the breaker through which the exception has passed
+
+
+class AttemptDelayed(AttemptMessage):
+    """The handler needs a breaker that is open."""
+
+    breaker: str
+    progress: Progress | None
 
 
 class AttemptParked(AttemptMessage):
@@ -213,15 +237,18 @@ FromChild = (
     | StepBegan
     | KeepStep
     | ReadStep
+    | EnterBreaker
+    | LeaveBreaker
     | Spawn
     | AttemptDone
     | AttemptFailed
+    | AttemptDelayed
     | AttemptParked
     | AttemptStopped
 )
 
-StepRequest = KeepStep | ReadStep
-AttemptEnd = AttemptDone | AttemptFailed | AttemptParked | AttemptStopped
+StepRequest = KeepStep | ReadStep | EnterBreaker
+AttemptEnd = AttemptDone | AttemptFailed | AttemptDelayed | AttemptParked | AttemptStopped
 TEXT_LIMIT = 4000  # characters of a message
 _LENGTH = struct.Struct("!I")
 MAX_LENGTH = 256 * 1024 * 1024  # a longer frame means that a handler has written into the socket

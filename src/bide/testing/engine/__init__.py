@@ -20,11 +20,12 @@ import pytest
 import pytest_asyncio
 
 # Before the parts are imported, so that a failing assert in them shows its values.
-_PARTS = ("ends", "families", "harness", "losses", "order")
+_PARTS = ("dependencies", "ends", "families", "harness", "losses", "order")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from bide.core.jobs.record import Status  # noqa: E402
 from bide.server.config import Config  # noqa: E402
+from bide.testing.engine.dependencies import Dependencies  # noqa: E402
 from bide.testing.engine.ends import Ends  # noqa: E402
 from bide.testing.engine.families import Families  # noqa: E402
 from bide.testing.engine.harness import EngineHarness, result  # noqa: E402
@@ -36,7 +37,7 @@ TARGET = "bide.testing.engine.handlers"
 
 
 @pytest.mark.asyncio(loop_scope="class")
-class EngineSuite(Ends, Losses, Families, OrderTests):
+class EngineSuite(Ends, Losses, Families, OrderTests, Dependencies):
     """What bide promises to users, with any engine."""
 
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from bide import App, Context, JobError
 
 app = App(queues={"narrow": 1})
+app.breaker("vendor", failures=2, open_for=0.5, open_cap=0.5, counts=ConnectionError)
 logger = logging.getLogger("engine.handlers")
 
 
@@ -167,3 +168,33 @@ def emits(ctx: Context, chunks: int) -> int:
     ctx.step("kept", str, "after the output")
     ctx.emit("the last text")
     return chunks
+
+
+def _call(down: str, log: str, text: str) -> str:
+    """Call a dependency, which fails while the file `down` exists."""
+    note(log, text)
+    if Path(down).exists():
+        raise ConnectionError("the vendor is down")
+    return text
+
+
+@app.job(retries=1, backoff=0.05)
+def calls(ctx: Context, down: str, log: str) -> str:
+    with ctx.breaker("vendor"):
+        return _call(down, log, ctx.job_id)
+
+
+@app.job(retries=1, backoff=0.05)
+async def calls_async(ctx: Context, down: str, log: str) -> str:
+    async with ctx.breaker("vendor"):
+        try:
+            return _call(down, log, ctx.job_id)
+        finally:
+            await asyncio.sleep(0)
+
+
+@app.job()
+def rejected(ctx: Context) -> None:
+    """The dependency works, and rejects the job."""
+    with ctx.breaker("vendor"):
+        raise LookupError("no such video")

@@ -21,6 +21,7 @@ import pytest_asyncio
 # Before the parts are imported, so that a failing assert in them shows its values.
 _PARTS = (
     "harness",
+    "breakers",
     "bulk",
     "changes",
     "claims",
@@ -32,6 +33,7 @@ _PARTS = (
     "records",
     "relatives",
     "removal",
+    "retry_budgets",
     "search",
     "statistics",
     "time",
@@ -43,6 +45,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 from bide.core.clock import Clock  # noqa: E402
 from bide.server.store import Store  # noqa: E402
 from bide.testing.clock import ManualClock  # noqa: E402
+from bide.testing.store.breakers import Breakers  # noqa: E402
 from bide.testing.store.bulk import Bulk  # noqa: E402
 from bide.testing.store.changes import Changes  # noqa: E402
 from bide.testing.store.claims import Claims  # noqa: E402
@@ -55,6 +58,7 @@ from bide.testing.store.lists import Lists  # noqa: E402
 from bide.testing.store.records import Records  # noqa: E402
 from bide.testing.store.relatives import Relatives  # noqa: E402
 from bide.testing.store.removal import Removal  # noqa: E402
+from bide.testing.store.retry_budgets import RetryBudgets  # noqa: E402
 from bide.testing.store.search import Search  # noqa: E402
 from bide.testing.store.statistics import StoredStatistics  # noqa: E402
 from bide.testing.store.time import Time  # noqa: E402
@@ -71,6 +75,8 @@ class StoreSuite(
     Claims,
     Fairness,
     Concurrency,
+    Breakers,
+    RetryBudgets,
     Changes,
     Relatives,
     Time,
