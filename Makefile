@@ -16,11 +16,11 @@ demo: $(READY_FOR_DEMO) ## run a video pipeline as jobs, with live bars, and pri
 screenshots: $(READY) ## take the pictures of the dashboard in docs/pictures from the running demo: ten minutes; needs Chromium
 	@$(BIN)/python -m tests.docs.screenshots
 
-test: $(READY) ## format, lint, types, import contracts, and every test
+test: $(READY) ## what check does, and every test
 	@$(if $(ARGS),$(MAKE) --no-print-directory check && $(BIN)/python -m pytest $(ARGS),scripts/test $(BIN)/python)
 
-check: $(READY) ## format, lint, mypy strict, import contracts
-	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}
+check: $(READY) ## format, lint, mypy strict, import contracts, known vulnerabilities
+	@$(BIN)/python scripts/audit && $(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 4; exit $${PIPESTATUS[0]}
 
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .

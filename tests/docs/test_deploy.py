@@ -12,11 +12,15 @@ import zipfile
 from pathlib import Path
 
 import click
+import kubernetes_validate
 import pytest
 import yaml
 
 from bide.cli import root
+from bide.client.blocking import Client
+from tests.acceptance.serving import mounted
 from tests.docs.pages import ROOT, copy_folder
+from tests.servers.service import ServiceProcess
 
 DEPLOY = ROOT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -81,6 +85,59 @@ def test_compose_starts_what_there_is() -> None:
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     for name in ("service", "worker"):
         _check(services[name]["command"])
+
+
+def test_kubernetes_accepts_the_manifests() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    for document in documents:
+        kubernetes_validate.validate(document, "1.31", strict=True)
+    programs = [
+        document["spec"]["template"]["spec"]
+        for document in documents
+        if document["kind"] == "Deployment"
+    ]
+    for program in programs:
+        (container,) = program["containers"]
+        _check(container["args"])
+        assert program["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        drain = next(int(one["value"]) for one in container["env"] if one["name"] == "BIDE_DRAIN")
+        assert program["terminationGracePeriodSeconds"] > drain
+    scaled = yaml.safe_load((DEPLOY / "keda.yaml").read_text())["spec"]["scaleTargetRef"]["name"]
+    assert scaled in {document["metadata"]["name"] for document in documents}
+
+
+def test_the_service_writes_to_its_data_folder_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: without capabilities, on a root file system that is read-only except for /data and /tmp."""
+    for name in [name for name in os.environ if name.startswith("BIDE_")]:
+        monkeypatch.delenv(name)
+    data, temporary = tmp_path / "data", tmp_path / "tmp"
+    data.mkdir()
+    temporary.mkdir()
+    mounts = (
+        "mount --bind $data $data; mount --bind $temporary /tmp; mount -o remount,bind,ro /; "
+        "export TMPDIR=/tmp HOME=/nonexistent"
+    )
+    service = ServiceProcess(
+        tmp_path,
+        "tests.apps.echo:app",
+        prefix=[
+            *mounted(mounts, data=data, temporary=temporary),
+            "setpriv",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+        ],
+        data=data,
+    )
+    service.start()
+    try:
+        with Client(service.url) as client:
+            job = client.submit("encode", {"source": "film"})
+            assert job.result(timeout=60)["source"] == "film"
+    finally:
+        service.stop()
 
 
 def test_the_image_installs_bide_from_the_checkout(tmp_path: Path) -> None:
