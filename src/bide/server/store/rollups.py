@@ -18,13 +18,15 @@ from typing import Any
 
 import msgspec
 
-from bide.core.jobs.histogram import bucket_of
+from bide.core.jobs.histogram import LAST, bucket_of
 from bide.core.jobs.record import Job, Status
 
 MINUTE, FIVE_MINUTES, HOUR = 60, 300, 3600
 KEEP_MINUTES, KEEP_HOURS = 14 * 86400, 90 * 86400
 GRACE = 120  # seconds after the end of an hour in which a slow commit, or a slower clock, may still add to it
 MAX_NAME = 100
+_WAITS = [f"wait.{bucket}" for bucket in range(LAST + 1)]
+_RUNS = [f"run.{bucket}" for bucket in range(LAST + 1)]
 _DIGITS = re.compile(r"\d+")
 _ENDS = {Status.DONE: "done", Status.PARTIAL_SUCCESS: "partial", Status.CANCELLED: "cancelled"}
 Rows = list[tuple[Any, ...]]
@@ -82,7 +84,7 @@ class RollupCounter:
     def started(self, job: Job, waited: float | None) -> None:
         self.add(job.tenant, job.kind, job.queue, "started")
         if waited is not None:
-            self.add(job.tenant, job.kind, job.queue, f"wait.{bucket_of(waited)}")
+            self.add(job.tenant, job.kind, job.queue, _WAITS[bucket_of(waited)])
 
     def ended(self, before: Job, after: Job) -> None:
         name = _ENDS.get(after.status)
@@ -95,8 +97,8 @@ class RollupCounter:
             and after.started_at is not None
             and after.finished_at is not None
         ):
-            bucket = bucket_of(after.finished_at - after.started_at)
-            self.add(after.tenant, after.kind, after.queue, f"run.{bucket}")
+            name = _RUNS[bucket_of(after.finished_at - after.started_at)]
+            self.add(after.tenant, after.kind, after.queue, name)
 
     def step_ended(self, job: Job, name: str, seconds: float) -> None:
         self.add(job.tenant, job.kind, job.queue, f"step.{bucket_of(seconds)}:{step_name(name)}")

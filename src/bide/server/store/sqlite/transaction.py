@@ -6,6 +6,8 @@ import sqlite3
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -36,7 +38,6 @@ from bide.server.store.transaction import (
 )
 from bide.server.upload_record import Upload, UploadStatus
 
-_INSERT = f"INSERT INTO jobs ({COLUMNS}, ready) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
 PAUSED = "SELECT name FROM queues WHERE paused"
 BY_TOMBSTONE = "SELECT tenant FROM tombstones WHERE id = ?"
 BY_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
@@ -55,7 +56,9 @@ _OF_NEXT = f"{_DUE_JOBS} AND j.tenant > ? ORDER BY j.tenant, {_ORDER}, j.seq LIM
 _OF_FIRST = f"{_DUE_JOBS} ORDER BY j.tenant, {_ORDER}, j.seq LIMIT ?"
 _HAS_NEXT = f"SELECT 1 FROM {_WAITING} AND j.tenant > ? LIMIT 1"
 _TENANT, _CONCURRENCY_KEY = FIELDS.index("tenant"), FIELDS.index("concurrency_key")
-_DUE_AT = FIELDS.index("due")
+_DUE_AT, _READY = FIELDS.index("due"), len(FIELDS)
+_NAMES = (*FIELDS, "ready")
+_INDICES, _NULLS = range(len(FIELDS)), (None,) * len(FIELDS)
 _RUNNING = "SELECT count(*) FROM jobs WHERE concurrency_key = ? AND lease_until IS NOT NULL"
 _OF_STRANDED = "SELECT DISTINCT queue, kind FROM jobs WHERE ready = 2 AND concurrency_key = ?"
 # `ready` is 2: the job is due, and waits until a job with its concurrency key is released.
@@ -68,7 +71,8 @@ _STRANDED_KEYS = (
     "SELECT DISTINCT j.concurrency_key FROM jobs j WHERE j.ready = 2 AND NOT EXISTS (SELECT 1 FROM jobs h "
     "WHERE h.concurrency_key = j.concurrency_key AND h.lease_until IS NOT NULL)"
 )
-_INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
+_INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input) VALUES (?, ?, ?)"
+_INSERT_LONG_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_ROLLUPS = (
     f"INSERT INTO rollups (tenant, span, at, kind, queue, name, count) VALUES (?, {rollups.MINUTE}, ?, ?, ?, ?, ?) "
@@ -403,8 +407,7 @@ class SqliteTransaction(Transaction):
     def _insert(self, changes: RowChanges) -> None:
         """Write the new jobs, and the terms by which lists find jobs."""
         if changes.new:
-            self._executemany(_INSERT, [self._new_row(new.job) for new in changes.new])
-            self._executemany(_INSERT_INPUT, map(_input_row, changes.new))
+            self._insert_jobs(changes.new)
         for new in changes.new:
             if new.job.labels:
                 self._executemany(_INSERT_TERM, map(astuple, label_terms(new.job)))
@@ -412,12 +415,29 @@ class SqliteTransaction(Transaction):
         if terms:
             self._executemany(_INSERT_TERM, map(astuple, terms))
 
-    def _new_row(self, job: Job) -> list[Any]:
-        if job.due is not None:
-            self._moves.append((job.queue, None, job.due))
-        row = values_of(job)
-        row.append(ready(job, self.now))
-        return row
+    def _insert_jobs(self, new: Sequence[NewJob]) -> None:
+        """Columns that are NULL are left out, because binding NULL takes longer than binding a number."""
+        jobs: dict[tuple[int, ...], list[list[Any]]] = {}
+        inputs, long_inputs = [], []
+        for one in new:
+            job = one.job
+            if job.due is not None:
+                self._moves.append((job.queue, None, job.due))
+            values = values_of(job)
+            columns = tuple(compress(_INDICES, map(is_not, values, _NULLS)))
+            row = [values[i] for i in columns]
+            row.append(int(ready(job, self.now)))
+            jobs.setdefault(columns, []).append(row)
+            if one.files or one.search:
+                long_inputs.append(_input_row(one))
+            else:
+                inputs.append((job.id, job.tenant, one.input.decode()))
+        for columns, rows in jobs.items():
+            self._executemany(_insert(columns), rows)
+        if inputs:
+            self._executemany(_INSERT_INPUT, inputs)
+        if long_inputs:
+            self._executemany(_INSERT_LONG_INPUT, long_inputs)
 
     def _put_text(self, row: TextRow) -> None:
         if row.table in _PUT_TEXT:
@@ -485,7 +505,8 @@ class SqliteTransaction(Transaction):
             if not columns:  # a lease that was renewed twice in the same instant
                 continue
             if _DUE_AT in columns:
-                values.append(ready(after, self.now))
+                columns += (_READY,)
+                values.append(int(ready(after, self.now)))
                 self._moves.append((after.queue, before.due, after.due))
             values += (before.id, before.version, before.fence)
             updates.setdefault(columns, []).append(values)
@@ -532,10 +553,16 @@ class SqliteTransaction(Transaction):
 
 @lru_cache(maxsize=256)
 def _update(columns: tuple[int, ...]) -> str:
-    """The statement that writes these columns of a job. With `due`, the column `ready` follows them."""
-    names = [FIELDS[i] for i in columns] + ["ready"] * (_DUE_AT in columns)
-    assignments = ", ".join(f"{name} = ?" for name in names)
+    """The statement that writes these columns of a job."""
+    assignments = ", ".join([f"{_NAMES[i]} = ?" for i in columns])
     return f"UPDATE jobs SET {assignments} WHERE id = ? AND version = ? AND fence = ?"
+
+
+@lru_cache(maxsize=256)
+def _insert(columns: tuple[int, ...]) -> str:
+    """The statement that inserts a job with these columns, followed by `ready`."""
+    names = ", ".join([_NAMES[i] for i in columns])
+    return f"INSERT INTO jobs ({names}, ready) VALUES ({', '.join('?' * (len(columns) + 1))})"
 
 
 def _input_row(new: NewJob) -> tuple[Any, ...]:
