@@ -240,11 +240,13 @@ def run_message(claim: Claim, output_limit: int) -> p.RunJob:
         job.attempt,
         job.kind,
         claim.input,
-        [p.GivenFile(f.job, f.file) for f in claim.files],
-        {name: bytes(result) for name, result in claim.steps.items()},
+        [p.GivenFile(f.job, f.file) for f in claim.files] if claim.files else [],
+        {name: bytes(result) for name, result in claim.steps.items()} if claim.steps else {},
         children,
         job.progress,
-        [s.name for s in job.steps if s.status is Status.DONE and s.name not in claim.steps],
+        [s.name for s in job.steps if s.status is Status.DONE and s.name not in claim.steps]
+        if job.steps
+        else [],
         job.trace_id,
         max(0, output_limit - claim.emitted),
         None if job.tracestate is None else _trace_headers(job),

@@ -271,15 +271,13 @@ class Slots:
 
     def _least_filled(self, queue: str) -> ChildProcess | None:
         """The child with the fewest prefetched jobs of this queue."""
-        fitting = [
-            (len(held), child.name)
-            for child, held in self._prefetched.items()
-            if held[0].job.queue == queue and child.state == "idle"
-        ]
-        if not fitting:
-            return None
-        name = min(fitting)[1]
-        return next(child for child in self._prefetched if child.name == name)
+        found, fewest = None, 0
+        for child, held in self._prefetched.items():
+            if held[0].job.queue == queue and child.state == "idle":
+                number = len(held)
+                if found is None or (number, child.name) < (fewest, found.name):
+                    found, fewest = child, number
+        return found
 
     def add(self, attempt: Attempt) -> bool:
         """Give an attempt to its child. Return whether it runs now, or waits behind another one."""

@@ -14,10 +14,11 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from select import select
+from types import TracebackType
 from typing import Any
 
 from bide.server.worker import protocol as p
@@ -51,6 +52,30 @@ def _reject_fork() -> None:
         )
 
 
+class _Shield:
+    """Delays stop requests inside of it. Not a generator, because each job enters it twice."""
+
+    __slots__ = ("_main", "depth")
+
+    def __init__(self) -> None:
+        self._main = threading.get_ident()
+        self.depth = 0  # of the main thread's reads and writes; only that thread changes it
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._main:
+            self.depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, OSError):
+                end_group()
+        finally:
+            if threading.get_ident() == self._main:
+                self.depth -= 1
+
+
 class SyncChannel:
     """The main thread reads jobs. While a handler runs, the thread that makes a request reads the reply."""
 
@@ -61,26 +86,16 @@ class SyncChannel:
         self._sending = threading.Lock()
         self._reading = threading.Lock()
         self._numbers = itertools.count(1)
-        self._main = threading.get_ident()
-        # Nesting depth of the main thread's reads and writes; only that thread changes it.
-        self.shielded = 0
+        self._shield = _Shield()
 
-    @contextmanager
-    def _shield(self) -> Iterator[None]:
-        is_main = threading.get_ident() == self._main
-        if is_main:
-            self.shielded += 1
-        try:
-            yield
-        except OSError:
-            end_group()
-        finally:
-            if is_main:
-                self.shielded -= 1
+    @property
+    def shielded(self) -> bool:
+        """Whether the main thread reads or writes now."""
+        return self._shield.depth > 0
 
     def send(self, message: p.ChildMessage) -> None:
         _reject_fork()
-        with self._shield(), self._sending:
+        with self._shield, self._sending:
             self.socket.sendall(p.frame(message))
 
     def try_send(self, message: p.ChildMessage) -> bool:
@@ -88,7 +103,7 @@ class SyncChannel:
         by the code that a signal handler has interrupted.
         """
         _reject_fork()
-        with self._shield():
+        with self._shield:
             if not self._sending.acquire(blocking=False):
                 return False
             try:
@@ -99,7 +114,7 @@ class SyncChannel:
 
     def ask(self, message: p.StepRequest) -> p.StepReply:
         _reject_fork()
-        with self._shield(), self._reading:
+        with self._shield, self._reading:
             message.number = next(self._numbers)  # one numbering for all jobs of this child
             self.send(message)
             return self._answer(message.number)
@@ -118,7 +133,7 @@ class SyncChannel:
         return self.ask(message)
 
     def receive(self) -> Any:
-        with self._shield(), self._reading:
+        with self._shield, self._reading:
             return self._next()
 
     def _next(self) -> Any:
