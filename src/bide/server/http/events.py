@@ -80,7 +80,7 @@ _SSE: Headers = [
 ]
 
 
-class WireEventPage(msgspec.Struct, omit_defaults=True):
+class WireEventPage(msgspec.Struct):
     """Events. `next` is the `after` of the next request. `ended`: the job has ended, and no events follow. `more`, only if
     it is true: the log already has later events, which may be selected, also if this page is empty.
     """
@@ -88,7 +88,7 @@ class WireEventPage(msgspec.Struct, omit_defaults=True):
     events: list[WireEvent]
     next: str
     ended: bool
-    more: bool = False
+    more: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 # --- requests
@@ -161,8 +161,10 @@ def _label(text: str) -> tuple[str, str]:
 
 def _cursor(request: HttpRequest) -> EventCursor | None:
     """The cursor of the request. `Last-Event-ID` counts more: a browser repeats the URL when it reconnects."""
-    text = request.header(b"last-event-id") or request.one("after")
-    return None if text is None else read_event_cursor(text)
+    after = request.one("after")
+    cursor = None if after is None else read_event_cursor(after)
+    last = request.header(b"last-event-id")
+    return read_event_cursor(last) if last else cursor
 
 
 def wants_stream(accept: str | None) -> bool:
@@ -330,7 +332,7 @@ async def _page(
         [message.wire() for message in page],
         str(EventCursor(subscription.epoch, after)),
         ended and not more,
-        more,
+        more or msgspec.UNSET,
     )
     return object_response(found, *_NO_STORE, *held)
 
