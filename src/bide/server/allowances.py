@@ -148,8 +148,17 @@ class _Outcome(NamedTuple):
     fits: bool
     total: int  # what the tenant uses, with all that processes hold
     held: int  # by this process
-    age: float  # seconds since the store was read
+    read_at: float  # when the store was read
+    age: float  # seconds since then
     settled: int
+
+
+class _Reading(NamedTuple):
+    """What was read from the store, what had been settled before that, and when it was read the previous time."""
+
+    stored: int
+    settled: int
+    previous: float
 
 
 class Allowance:
@@ -228,8 +237,8 @@ class Allowance:
             return outcome
         if outcome.age >= AGE or (not outcome.fits and outcome.age >= self._pause):
             # What is settled from now on may not be in what is read.
-            stored = await self._read(tenant, most)
-            outcome = await self._change(tenant, local, amount, most, (stored, outcome.settled))
+            reading = _Reading(await self._read(tenant, most), outcome.settled, outcome.read_at)
+            outcome = await self._change(tenant, local, amount, most, reading)
         return outcome
 
     async def _change(
@@ -238,11 +247,9 @@ class Allowance:
         local: _Local,
         amount: int,
         most: int,
-        stored: tuple[int, int] | None = None,
+        reading: _Reading | None = None,
     ) -> _Outcome:
-        """Change the record: report what is settled, and hold what is used and `amount`, if it fits. `stored`: what was read
-        from the store, and how much had been settled before that.
-        """
+        """Change the record: report what is settled, and hold what is used and `amount`, if it fits."""
         settling, own = local.settling, local.used - local.settling
         extra = local.wanted + most // SHARE if self._processes.shared else 0
         counts = self._read is not None
@@ -251,8 +258,9 @@ class Allowance:
             dead = self._processes.is_dead
             amounts.held = {p: h for p, h in amounts.held.items() if not dead(p, h.at)}
             amounts.held.pop(self._processes.id, None)
-            if stored is not None:
-                amounts.used = stored[0] + amounts.settled - stored[1]
+            # Not if another process has read the store meanwhile: it knows more of what was settled.
+            if reading is not None and amounts.read_at == reading.previous:
+                amounts.used = reading.stored + amounts.settled - reading.settled
                 amounts.read_at = now
             amounts.used += settling if counts else 0
             amounts.settled += settling
@@ -264,7 +272,7 @@ class Allowance:
             hold = own + (min(free, amount + extra) if fits and (amount or own) else 0)
             if hold:
                 amounts.held[self._processes.id] = Held(hold, now)
-            return _Outcome(fits, most - free, hold, age, amounts.settled)
+            return _Outcome(fits, most - free, hold, amounts.read_at, age, amounts.settled)
 
         if self._processes.shared:
             outcome = await self._store.change_records(lambda tx: self._in_store(tx, tenant, change))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -27,6 +28,7 @@ from tests.servers.oidc_provider import CLIENT, SECRET, OidcProvider
 
 URL = "http://127.0.0.1:8642"
 CALLBACK = f"{URL}/session/oidc/callback"
+TLS = ssl.create_default_context()  # not needed, but slow to make for each client
 HTML = {"accept": "text/html,*/*;q=0.8"}
 
 
@@ -37,7 +39,7 @@ class Browser:
         transport = httpx.ASGITransport(app=service.app)
         self.url = url
         self.own = httpx.AsyncClient(transport=transport, base_url=url, headers=headers)
-        self.elsewhere = httpx.AsyncClient(trust_env=False)
+        self.elsewhere = httpx.AsyncClient(trust_env=False, verify=TLS)
 
     async def begin(self, next_: str | None = None) -> str:
         """Go to the provider and click. Return the URL to which the provider sends the browser back."""
@@ -364,7 +366,7 @@ async def test_next_is_a_path_of_the_service(site: Site) -> None:
         text = browser.own.cookies["bide_sign_in"].partition(".")[0]
 
 
-async def test_the_redirect_uri_is_the_public_one(site: Site) -> None:
+async def test_the_redirect_uri_is_the_public_one(site: Site, tmp_path: Path) -> None:
     public = "https://jobs.example.org/bide"
     site.provider.redirect_uris = [f"{public}/session/oidc/callback"]
     proxy = {
@@ -383,13 +385,24 @@ async def test_the_redirect_uri_is_the_public_one(site: Site) -> None:
     query = urlsplit(back).query
     done = await browser.own.get(f"/session/oidc/callback?{query}", headers={"Cookie": cookie})
     assert (done.status_code, done.headers["location"]) == (303, "/bide/")
-    assert "Path=/bide; " in done.headers["set-cookie"] or "Path=/bide; " in str(done.headers)
+    session, _ = sorted(done.headers.get_list("set-cookie"))
+    assert "; Path=/bide; " in session and session.endswith("; Secure")
     # The headers of a caller who is no trusted proxy do not count.
     transport = httpx.ASGITransport(app=site.service.app, client=("10.0.0.9", 1))
     async with httpx.AsyncClient(transport=transport, base_url=URL, headers=proxy) as direct:
         begun = await direct.get("/session/oidc")
-    query = parse_qs(urlsplit(begun.headers["location"]).query)["redirect_uri"][0]
-    assert query == CALLBACK
+    assert redirect_uri(begun) == CALLBACK
+    # A proxy that sends no headers: --root-path.
+    own = tmp_path / "root"
+    own.mkdir()
+    config = replace(configured(site.provider), http=HttpConfig(root_path="/bide"))
+    async with Service(own, kinds(), config).opened() as service:
+        begun = await Browser(service).own.get("/session/oidc")
+    assert redirect_uri(begun) == f"{URL}/bide/session/oidc/callback"
+
+
+def redirect_uri(begun: httpx.Response) -> str:
+    return parse_qs(urlsplit(begun.headers["location"]).query)["redirect_uri"][0]
 
 
 async def test_a_service_without_a_client_has_no_sign_in(tmp_path: Path) -> None:
