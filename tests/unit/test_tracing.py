@@ -59,7 +59,6 @@ def test_the_decision() -> None:
     low, high = "f" * 16 + "0" * 15 + "1", "0" * 16 + "f" * 16
     tracer = JobTracer(TraceConfig("http://127.0.0.1:9", 0.5))
     try:
-        set_caller(None, None)
         assert (tracer.begin(low), tracer.begin(high)) == ("", None)
         set_caller(f"00-{high}-{SPAN}-01", "a=1")
         assert (tracer.begin(high), tracer.begin(low)) == ("a=1", "")

@@ -30,4 +30,5 @@ def log_to_stderr(log_format: LogFormat, level: str) -> None:
     os.environ[VARIABLE] = log_format
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    logging.captureWarnings(log_format == "json")
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -228,7 +228,7 @@ class Intake:
             self._admission.observe(time.monotonic() - begun)
         if new.limits is not None and self._limits is not None:
             (outcome,) = await self._limits.settle([new], [outcome], self._insert)
-        if self._tracer is not None:
+        if new.job.tracestate is not None:
             self._trace(new, outcome)
         return accepted(outcome, new)
 
@@ -272,7 +272,7 @@ class Intake:
         """Learn from the outcome of an insertion that the caller did itself what is left of the limits, and trace it."""
         if new.limits is not None and self._limits is not None:
             self._limits.learn([new], [outcome])
-        if self._tracer is not None:
+        if new.job.tracestate is not None:
             self._trace(new, outcome)
 
     def _trace(self, new: NewJob, outcome: Insertion | None) -> None:

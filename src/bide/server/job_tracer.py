@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bide.tracing")
 MAX_QUEUE = 4096  # spans that wait for the export
 MAX_BATCH = 512
-EVERY = 1.0  # seconds between two exports
+EVERY = 2.0  # seconds between two exports
 CLOSE_TIMEOUT = 2.0  # seconds in which the last spans are exported at a shutdown
 LOG_EVERY = 60.0  # seconds between two lines about dropped spans
 OUTCOMES: dict[type[Change], str] = {
@@ -56,9 +56,11 @@ OUTCOMES: dict[type[Change], str] = {
 _caller: ContextVar[TraceParent | None] = ContextVar("bide.caller", default=None)
 
 
-def set_caller(traceparent: str | None, tracestate: str | None) -> None:
-    """Remember the span of the caller whose request runs in this context."""
-    _caller.set(None if traceparent is None else read_trace(traceparent, tracestate))
+def set_caller(traceparent: str, tracestate: str | None) -> None:
+    """Remember the span of the caller whose request runs in this context. It need not be reset: a later request of the same
+    connection has another trace id, unless it has the header, too.
+    """
+    _caller.set(read_trace(traceparent, tracestate))
 
 
 class WebhookTrace(NamedTuple):
@@ -91,7 +93,8 @@ class JobTracer:
             raise SetupError.not_installed(f"{error.name} is not installed", "otel") from None
         # The exporter logs each failed export, which the queue reports once per minute.
         logging.getLogger("opentelemetry.exporter.otlp.proto.http").setLevel(logging.CRITICAL)
-        self._bound = round(config.sample * 2**64)
+        # Compared with the second half of a trace id, as OpenTelemetry's samplers do.
+        self._bound = "g" if config.sample >= 1 else f"{int(config.sample * 2**64):016x}"
         address = config.endpoint.rstrip("/") + "/v1/traces"
         exporter = OTLPSpanExporter(endpoint=address, timeout=config.timeout)
         self._queue = SpanQueue(exporter.export, exporter.shutdown)
@@ -114,7 +117,7 @@ class JobTracer:
         caller = _caller.get()
         if caller is not None and caller.trace_id == trace_id:
             return caller.state if caller.sampled else None
-        return "" if int(trace_id[16:], 16) < self._bound else None
+        return "" if trace_id[16:] < self._bound else None
 
     # --- the spans
 

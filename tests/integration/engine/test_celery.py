@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -10,15 +11,24 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bide.core.errors import InvalidInput
 from bide.core.jobs.record import Status
-from bide.server.config import Config, EngineConfig, StoreConfig, UpkeepConfig, WorkerConfig
+from bide.server.config import (
+    Config,
+    EngineConfig,
+    StoreConfig,
+    TraceConfig,
+    UpkeepConfig,
+    WorkerConfig,
+)
 from bide.server.engine.celery.broker import Broker, check, queue_of
 from bide.server.engine.celery.engine import REFRESH_SOON, CeleryEngine
 from bide.server.engine.celery.hint_publisher import MIN_LIMIT
 from bide.server.engine.celery.worker_heartbeats import WorkerHeartbeat, write
+from bide.server.intake import Submission
 from bide.server.store import StoreUnavailable
 from bide.server.store.postgres.store import PostgresStore
 from bide.server.worker import work_folders
@@ -27,6 +37,7 @@ from bide.testing.engine import EngineHarness, result
 from tests.conftest import started
 from tests.integration.asgi import call
 from tests.integration.engine.test_engines import schema
+from tests.servers.otlp import OtlpReceiver
 from tests.servers.postgres import Postgres
 from tests.servers.redis import RedisServer
 from tests.servers.worker import WorkerProcess
@@ -274,3 +285,31 @@ async def test_a_worker_that_cannot_reach_its_store_says_why(config: Config, tmp
     assert await asyncio.to_thread(worker.wait) == 1
     assert "postgresql://bide@127.0.0.1:9/none cannot be used" in worker.said
     assert "secret" not in worker.said and "Traceback" not in worker.said
+
+
+async def test_the_spans_of_service_and_worker_are_one_trace_and_the_log_is_json(
+    config: Config, tmp_path: Path
+) -> None:
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with OtlpReceiver() as receiver:
+        harness = EngineHarness(TARGET, replace(config, traces=TraceConfig(receiver.url)))
+        await harness.start()
+        options = ("--otlp", receiver.url, "--log-format", "json")
+        worker = WorkerProcess(config, TARGET, tmp_path / "worker.log", *options, cwd=tmp_path)
+        try:
+            submission = Submission(kind="child", input=msgspec.Raw(b'{"number": 1, "fail": true}'))
+            stored = await harness.service.intake.submit(submission, trace_id=trace_id)
+            job = await harness.ended(stored.job.id)
+            await eventually(lambda: len(receiver.of(trace_id)) == 3)
+        finally:
+            worker.end()
+            await harness.stop()
+    spans = {span.name.partition(" ")[0]: span for span in receiver.of(trace_id)}
+    send, process = spans["send"], spans["process"]
+    assert process.parent == spans["wait"].parent == send.id and not send.parent
+    assert process.attributes["error.type"] == "ODD"
+    # Celery writes a line about the shutdown past its log.
+    said = [line for line in worker.said.splitlines() if line and "shutdown (MainProcess)" not in line]
+    lines = [json.loads(line) for line in said]
+    (failed,) = [line for line in lines if line.get("jobId") == job.id]
+    assert (failed["tenant"], failed["traceId"], failed["kind"]) == ("-", trace_id, "child")

@@ -150,8 +150,8 @@ class HttpApp:
         return None
 
     def _check(self, request: HttpRequest) -> None:
-        if self._traces and request.scope.get("method") != "GET":
-            set_caller(request.header(b"traceparent"), request.header(b"tracestate"))
+        if self._traces and (parent := request.header(b"traceparent")) is not None:
+            set_caller(parent, request.header(b"tracestate"))
         if self._proxies is not None:
             self._proxies.read(request)
         if self._hosts is not None:
