@@ -36,7 +36,7 @@ from tests.simulation.sqlite import SqliteDatabase
 from tests.simulation.world import DEEDS, Deed, Replica
 
 sqlite = on(SqliteDatabase, "one")
-SAMPLE, SQLITE_SAMPLE = 47, 3  # one of so many operations, another sample each day
+SAMPLE, SQLITE_SAMPLE = 79, 5  # one of so many operations, another sample each day
 DAY = int(time.time() // 86_400)
 SQLITE_MODES: tuple[Mode, ...] = ("refused", "late", "unheard")
 deeds = st.lists(
@@ -74,7 +74,9 @@ def test_many_histories(seed: int, deeds: list[Deed]) -> None:
     assert judged(sqlite, seed, deeds) == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 12))]
+)
 def test_any_history_of_two_services_on_postgres(replicas: MakeWorld, seed: int) -> None:
     assert judged(replicas, seed, random_history(seed)) == []
 

@@ -391,7 +391,13 @@ async def test_standard_streams_are_put_back(harness: EngineHarness, following: 
     await following.is_not_affected()
 
 
-@pytest.mark.parametrize("what", ["all", "all and waits", "all and opens", "garbage", "nonsense"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("all", "all and opens", "nonsense"),
+        *(pytest.param(what, marks=pytest.mark.soak) for what in ("all and waits", "garbage")),
+    ],
+)
 async def test_a_child_without_its_sockets_is_replaced(
     harness: EngineHarness, following: Next, what: str
 ) -> None:

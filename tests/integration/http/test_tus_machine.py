@@ -188,5 +188,5 @@ async def _claim(service: Service) -> Any:
 
 TestResuming = Resuming.TestCase
 TestResuming.settings = settings(
-    max_examples=40, stateful_step_count=15, suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=25, stateful_step_count=15, suppress_health_check=list(HealthCheck), deadline=None
 )
