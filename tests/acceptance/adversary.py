@@ -34,6 +34,9 @@ TUS = {"Tus-Resumable": "1.0.0"}
 JSON = {"Content-Type": "application/json"}
 FUTURE = "2100-01-01T00:00:00Z"
 
+# Tables that the service writes by itself: what it has learned and counted.
+BACKGROUND = ("write_check", "durations", "rollups", "log_state", "search_backfill")
+
 # Path parameters that name a resource of one tenant. `Target.resources` has those of tenant `a`.
 RESOURCES = ("jobId", "uploadId", "webhookId")
 # Path parameters that name something of the service, which each caller with the scope may name.
@@ -262,7 +265,7 @@ class Target:
             found: dict[str, list[Any]] = {
                 name: sorted(map(repr, connection.execute(f'SELECT * FROM "{name}"')))
                 for name in names
-                if name not in ("write_check", "records") and not name.startswith("sqlite_")
+                if name not in (*BACKGROUND, "records") and not name.startswith("sqlite_")
             }
             # Apart from what the service writes by itself, or because of refused calls.
             own = ("audit", "api_key_uses", "workers", "leases", "publisher", "durations")
@@ -326,6 +329,17 @@ def _set_up(target: Target) -> None:
     for key in ("a", "b"):
         assert target.ask("GET", "/webhooks/secret", key).status == 200
     assert target.ask("POST", "/tokens", "a", body={"jobs": [UNKNOWN]}).status == 201
+    _wait_until_idle(target)
+
+
+def _wait_until_idle(target: Target) -> None:
+    """Wait until the service has finished what follows the set-up, such as the removal of files."""
+    before, since = target.stored(), time.monotonic()
+    end = since + 30
+    while time.monotonic() < min(since + 1, end):
+        time.sleep(0.1)
+        if (after := target.stored()) != before:
+            before, since = after, time.monotonic()
 
 
 async def _first_keys(target: Target) -> None:
