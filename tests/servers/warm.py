@@ -2,7 +2,7 @@
 
 `python -m tests.servers.warm SOCKET` imports the commands once, and runs each in a fork of its own, with the arguments,
 environment, folder and open files of the caller. `Warm.program` is a `bide` for a shell: it asks that process, except for
-commands that go on running or start processes, which it starts as ever.
+commands that go on running, start processes, or have a ledger: a killed one must be gone at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.servers import ServerMissing
 PROGRAM = """#!{python} -IS
 import os, sys
 from _socket import socket, AF_UNIX, SOCK_STREAM, SOL_SOCKET, SCM_RIGHTS
-if "--processes" in sys.argv or sys.argv[1:2] and sys.argv[1] in ("serve", "worker", "demo"):
+if {{"--ledger", "--processes"}} & {{*sys.argv}} or sys.argv[1:2] and sys.argv[1] in ("serve", "worker", "demo"):
     os.execv("{bide}", ["bide", *sys.argv[1:]])
 parts = [os.getcwdb(), b"%d" % (len(sys.argv) - 1), *map(os.fsencode, sys.argv[1:])]
 parts += [name + b"=" + value for name, value in os.environb.items()]
