@@ -110,15 +110,15 @@ def test_kubernetes_accepts_the_manifests() -> None:
 def test_the_service_writes_to_its_data_folder_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container: without capabilities, on a root file system that is read-only except for /data and /tmp."""
+    """As in a container: without capabilities, on a root file system that is read-only except for two folders."""
     for name in [name for name in os.environ if name.startswith("BIDE_")]:
         monkeypatch.delenv(name)
     data, temporary = tmp_path / "data", tmp_path / "tmp"
     data.mkdir()
     temporary.mkdir()
     mounts = (
-        "mount --bind $data $data; mount --bind $temporary /tmp; mount -o remount,bind,ro /; "
-        "export TMPDIR=/tmp HOME=/nonexistent"
+        "mount --bind $data $data; mount --bind $temporary $temporary; mount -o remount,bind,ro /; "
+        "export TMPDIR=$temporary HOME=/nonexistent"
     )
     service = ServiceProcess(
         tmp_path,
