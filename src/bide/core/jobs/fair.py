@@ -5,7 +5,8 @@ credit. A tenant of the default weight starts one job per turn, and one of weigh
 
 1. Only tenants with claimable jobs take turns, so no capacity is unused while a job waits.
 2. A tenant without claimable jobs keeps no credit, so it gains nothing by waiting.
-3. A tenant that waits gets its turn before any other tenant gets a second one, no matter how many jobs the others have.
+3. A tenant that waits gets its turn before any other tenant gets a second one, no matter how many jobs the others have. This
+   holds for claims of the same kinds. A process claims either all kinds of a queue or those that a hint has named.
 4. Each process takes turns on its own. If each is fair, all of them together are.
 """
 
