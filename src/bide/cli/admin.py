@@ -300,16 +300,16 @@ def _budget(url: str) -> str:
         raise SetupError(f"{backend.shown} does not answer: {error}") from None
     finally:
         backend.close()
-    return f"{backend.shown} answers; {_compare(now)}"
+    return f"{backend.shown} answers; {_compare_clock(now)}"
 
 
 def _database_clock(config: Config) -> str:
     from bide.service.assembly import shared_database_of
 
-    return _compare(shared_database_of(config.store).clock())
+    return _compare_clock(shared_database_of(config.store).clock())
 
 
-def _compare(theirs: float) -> str:
+def _compare_clock(theirs: float) -> str:
     """Compare another machine's clock with this one's. Leases do not depend on them, but keys, tokens and deadlines do."""
     ahead = theirs - time.time()
     if abs(ahead) > MOST_SKEW:
@@ -427,7 +427,9 @@ def _service(url: str, key: str | None) -> Iterator[Checkup]:
 
     yield _try("service", lambda: asyncio.run(ask()))
     if any(dates):
-        yield _try("clock of the service", lambda: _compare(parsedate_to_datetime(dates[0]).timestamp()))
+        yield _try(
+            "clock of the service", lambda: _compare_clock(parsedate_to_datetime(dates[0]).timestamp())
+        )
     yield _try("service access", lambda: asyncio.run(ask_as_nobody()))
     for warning in found:
         yield Checkup(f"service: {warning.get('code')}", False, str(warning.get("detail")))

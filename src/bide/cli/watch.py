@@ -172,7 +172,7 @@ class Viewer:
         self._changed = asyncio.Event()  # the lists have to be read again
         self._quit = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._confirmed: str | None = None  # the action that waits for `y`
+        self._action: str | None = None  # waits for `y`
 
     async def run(self) -> None:
         """Show the screen until the user quits."""
@@ -269,8 +269,8 @@ class Viewer:
         state = self._state
         if state.typing is not None:
             self._type(key)
-        elif self._confirmed is not None:
-            action, self._confirmed = self._confirmed, None
+        elif self._action is not None:
+            action, self._action = self._action, None
             state.message = ""
             if key == "y" and (job_id := state.chosen) is not None:
                 self._start(self._act(action, job_id))
@@ -312,7 +312,7 @@ class Viewer:
         if job.status not in POSSIBLE[action]:
             self._state.message = f"{job.job_id} is {job.status}: there is nothing to {action}"
             return
-        self._confirmed = action
+        self._action = action
         self._state.message = f"{action.capitalize()} {job.kind} {job.job_id}? y/n"
 
     async def _act(self, action: str, job_id: str) -> None:
