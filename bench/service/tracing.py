@@ -16,13 +16,13 @@ from bench.service import servers
 from bench.service.table import Line
 from bench.usage import cpu_of_all
 
-SUBMISSIONS, SLICES, WARM_UP = 1000, 10, 500
+SUBMISSIONS, SLICES, WARM_UP = 200, 60, 500
 NOOP = b'{"kind": "noop", "input": {"n": 1}}'
 SAMPLE = "0.01"
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
-    pairs: list[tuple[float, float]] = []
+    times: list[tuple[float, float]] = []  # of each round: per submission, off and on
     with OtlpReceiver() as receiver:
         traces = ["--otlp", receiver.url, "--trace-sample", SAMPLE]
         for number in range(rounds):
@@ -31,18 +31,18 @@ def measure(folder: Path, rounds: int) -> list[Line]:
                 servers.bide(here / "off") as off,
                 servers.bide(here / "on", options=traces) as on,
             ):
-                sites, used = (off, on), [0.0, 0.0]
-                for site in sites:
+                for site in (off, on):
                     site.ask("POST", "/queues/default/pause")
                     _submit(site, WARM_UP)
-                for part in range(SLICES):
-                    for which in (0, 1) if (number + part) % 2 == 0 else (1, 0):
-                        used[which] += _submit(sites[which], SUBMISSIONS)
-                pairs.append((used[0] / SLICES / SUBMISSIONS, used[1] / SLICES / SUBMISSIONS))
+                slices = [_pair(off, on, on_first=part % 2 == 1) for part in range(SLICES)]
+            # Sums, for the thread exports only every two seconds.
+            times.append(
+                (sum(pair[0] for pair in slices) / SLICES, sum(pair[1] for pair in slices) / SLICES)
+            )
         if not receiver.spans:
             raise RuntimeError("the service has exported no spans")
-    ratios = sorted(on / off for off, on in pairs)
-    off_time, on_time = (1e6 * median(values) for values in zip(*pairs, strict=True))
+    ratios = sorted(on_time / off_time for off_time, on_time in times)
+    off_time, on_time = (1e6 * median(values) for values in zip(*times, strict=True))
     return [
         Line(
             "tracing at 1 % sampling: CPU time per submission : without",
@@ -52,6 +52,13 @@ def measure(folder: Path, rounds: int) -> list[Line]:
             detail=f"{on_time:.1f} : {off_time:.1f} µs; rounds {ratios[0]:.3f} to {ratios[-1]:.3f}",
         )
     ]
+
+
+def _pair(off: servers.Site, on: servers.Site, *, on_first: bool) -> tuple[float, float]:
+    first, second = (
+        _submit(site, SUBMISSIONS) / SUBMISSIONS for site in ((on, off) if on_first else (off, on))
+    )
+    return (second, first) if on_first else (first, second)
 
 
 def _submit(site: servers.Site, count: int) -> float:

@@ -35,8 +35,8 @@ from bide.core.wire.traces import (
 from bide.server.config import TraceConfig
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import SpanContext, Tracer
 
 log = logging.getLogger("bide.tracing")
 MAX_QUEUE = 4096  # spans that wait for the export
@@ -87,8 +87,6 @@ class JobTracer:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ModuleNotFoundError as error:
             raise SetupError.not_installed(f"{error.name} is not installed", "otel") from None
         # The exporter logs each failed export, which the queue reports once per minute.
@@ -97,14 +95,10 @@ class JobTracer:
         self._bound = "g" if config.sample >= 1 else f"{int(config.sample * 2**64):016x}"
         address = config.endpoint.rstrip("/") + "/v1/traces"
         exporter = OTLPSpanExporter(endpoint=address, timeout=config.timeout)
-        self._queue = SpanQueue(exporter.export, exporter.shutdown)
         resource = Resource.create()  # from OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: "bide"}))
-        self._ids = _make_ids()
-        provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids)
-        provider.add_span_processor(_make_processor(self._queue.add))
-        self._tracer: Tracer = provider.get_tracer("bide")
+        self._queue = SpanQueue(_encoder(resource), exporter.export, exporter.shutdown)
 
     def close(self) -> None:
         """Export the last spans, for at most CLOSE_TIMEOUT seconds. It blocks: call it in a thread."""
@@ -130,8 +124,9 @@ class JobTracer:
             parent_id = process_span_id(job.parent, parent_fence)
         elif caller is not None and caller.trace_id == job.trace_id:
             parent_id = int(caller.span_id, 16)
-        self._export(
-            _Span(
+        self._queue.add(
+            EndedSpan(
+                _trace_of(job),
                 f"send {job.queue}",
                 "PRODUCER",
                 {**_of_job(job), **_operation("send")},
@@ -139,9 +134,7 @@ class JobTracer:
                 ended,
                 send_span_id(job.id),
                 parent_id,
-            ),
-            job.trace_id,
-            job.tracestate,
+            )
         )
 
     def attempted(
@@ -154,12 +147,10 @@ class JobTracer:
             return
         sent, own = send_span_id(job.id), process_span_id(job.id, job.fence)
         error = _error_of(change)
-        of_job = _of_job(job)
-        spans = []
+        trace, of_job, add = _trace_of(job), _of_job(job), self._queue.add
         if due is not None:
-            spans.append(
-                _Span(f"wait {job.queue}", "INTERNAL", of_job, due, max(due, started), None, sent)
-            )
+            waited = due, max(due, started)
+            add(EndedSpan(trace, f"wait {job.queue}", "INTERNAL", of_job, *waited, None, sent))
         attributes = {
             **of_job,
             **_operation("process"),
@@ -168,8 +159,9 @@ class JobTracer:
         }
         # It begins after its parent has ended, and follows the attempt before it.
         links = [sent] if job.fence < 2 else [sent, process_span_id(job.id, job.fence - 1)]
-        spans.append(
-            _Span(
+        add(
+            EndedSpan(
+                trace,
                 f"process {job.queue}",
                 "CONSUMER",
                 attributes,
@@ -184,8 +176,9 @@ class JobTracer:
         for step in job.steps:
             if step.started_at is not None and step.started_at >= started:  # not of an earlier attempt
                 failed = None if step.status is Status.DONE else error
-                spans.append(
-                    _Span(
+                add(
+                    EndedSpan(
+                        trace,
                         f"step {step.name}",
                         "INTERNAL",
                         {**of_job, "bide.step": step.name},
@@ -197,8 +190,6 @@ class JobTracer:
                         failed,
                     )
                 )
-        for span in spans:
-            self._export(span, job.trace_id, job.tracestate)
 
     def webhook(self, trace: tuple[str, str, int], name: str, number: int) -> WebhookTrace | None:
         """The span of a delivery. `trace`: traceparent and tracestate of its job, and its fence."""
@@ -238,50 +229,25 @@ class JobTracer:
             code = "no-response" if status is None else str(status)
             failed = ErrorInfo(code, error or f"the endpoint answered {status}")
         links = [process_span_id(job_id, trace.fence)] if trace.fence else []
-        span = _Span(
-            "webhook",
-            "CLIENT",
-            attributes,
-            *times,
-            trace.span_id,
-            send_span_id(job_id),
-            links,
-            failed,
+        self._queue.add(
+            EndedSpan(
+                (trace.trace_id, trace.state),
+                "webhook",
+                "CLIENT",
+                attributes,
+                *times,
+                trace.span_id,
+                send_span_id(job_id),
+                links,
+                failed,
+            )
         )
-        self._export(span, trace.trace_id, trace.state)
-
-    def _export(self, span: _Span, trace_id: str | None, state: str) -> None:
-        from opentelemetry.context import Context
-        from opentelemetry.trace import (
-            Link,
-            NonRecordingSpan,
-            SpanKind,
-            StatusCode,
-            set_span_in_context,
-        )
-        from opentelemetry.trace import Status as SpanStatus
-
-        trace = int(trace_id or "0", 16)
-        context = Context()  # not that of the program in which the service is mounted
-        if span.parent_id is not None:
-            parent = NonRecordingSpan(_span_context(trace, span.parent_id, state))
-            context = set_span_in_context(parent, context)
-        self._ids.use(trace, span.id)
-        made = self._tracer.start_span(
-            span.name,
-            context,
-            SpanKind[span.kind],
-            span.attributes,
-            [Link(_span_context(trace, link, state)) for link in span.links],
-            int(span.began * 1e9),
-        )
-        if span.error is not None:
-            made.set_attribute("error.type", span.error.code)
-            made.set_status(SpanStatus(StatusCode.ERROR, span.error.message))
-        made.end(int(max(span.began, span.ended) * 1e9))
 
 
-class _Span(NamedTuple):
+class EndedSpan(NamedTuple):
+    """A span before it is encoded, which the exporting thread does."""
+
+    trace: tuple[str, str]  # the trace id and the tracestate
     name: str
     kind: str  # of SpanKind
     attributes: Mapping[str, Any]
@@ -291,6 +257,10 @@ class _Span(NamedTuple):
     parent_id: int | None
     links: Sequence[int] = ()
     error: ErrorInfo | None = None
+
+
+def _trace_of(job: Job) -> tuple[str, str]:
+    return job.trace_id or "0", job.tracestate or ""
 
 
 def _of_job(job: Job) -> dict[str, Any]:
@@ -315,22 +285,71 @@ def _error_of(change: Change) -> ErrorInfo | None:
     return None
 
 
-def _span_context(trace_id: int, span_id: int, state: str) -> SpanContext:
-    from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+def _encoder(resource: Resource) -> Callable[[EndedSpan], ReadableSpan]:
+    """Makes a span of OpenTelemetry."""
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import (
+        Link,
+        SpanContext,
+        SpanKind,
+        StatusCode,
+        TraceFlags,
+        TraceState,
+    )
+    from opentelemetry.trace import Status as SpanStatus
 
-    members = TraceState.from_header([state]) if state else TraceState()
-    return SpanContext(trace_id, span_id, True, TraceFlags(TraceFlags.SAMPLED), members)
+    scope, unset = InstrumentationScope("bide"), SpanStatus(StatusCode.UNSET)
+    sampled, no_state, random_id = (
+        TraceFlags(TraceFlags.SAMPLED),
+        TraceState(),
+        RandomIdGenerator().generate_span_id,
+    )
+
+    def encode(span: EndedSpan) -> ReadableSpan:
+        trace_id, state = int(span.trace[0], 16), span.trace[1]
+        members = TraceState.from_header([state]) if state else no_state
+
+        def context(span_id: int, *, remote: bool) -> SpanContext:
+            return SpanContext(trace_id, span_id, remote, sampled, members)
+
+        attributes, status = span.attributes, unset
+        if span.error is not None:
+            attributes = {**attributes, "error.type": span.error.code}
+            status = SpanStatus(StatusCode.ERROR, span.error.message)
+        return ReadableSpan(
+            span.name,
+            context(random_id() if span.id is None else span.id, remote=False),
+            None if span.parent_id is None else context(span.parent_id, remote=True),
+            resource,
+            attributes,
+            (),
+            [Link(context(link, remote=True)) for link in span.links],
+            SpanKind[span.kind],
+            None,
+            status,
+            int(span.began * 1e9),
+            int(max(span.began, span.ended) * 1e9),
+            scope,
+        )
+
+    return encode
 
 
 class SpanQueue:
     """Exports spans in batches, in a thread. If they arrive faster than they are exported, it drops the newest."""
 
     def __init__(
-        self, export: Callable[[Sequence[ReadableSpan]], Any], shut_down: Callable[[], object]
+        self,
+        encode: Callable[[EndedSpan], ReadableSpan],
+        export: Callable[[Sequence[ReadableSpan]], Any],
+        shut_down: Callable[[], object],
     ) -> None:
+        self._encode = encode
         self._export = export
         self._shut_down = shut_down
-        self._spans: deque[ReadableSpan] = deque()
+        self._spans: deque[EndedSpan] = deque()
         self._wake_up = threading.Event()
         self._closing = False
         self._dropped = 0
@@ -338,7 +357,7 @@ class SpanQueue:
         self._thread = threading.Thread(target=self._run, name="bide-tracing", daemon=True)
         self._thread.start()
 
-    def add(self, span: ReadableSpan) -> None:
+    def add(self, span: EndedSpan) -> None:
         if self._closing or len(self._spans) >= MAX_QUEUE:
             self._dropped += 1
             return
@@ -357,7 +376,7 @@ class SpanQueue:
         while self._spans:
             batch = [self._spans.popleft() for _ in range(min(MAX_BATCH, len(self._spans)))]
             try:
-                exported = self._export(batch).name == "SUCCESS"
+                exported = self._export([self._encode(span) for span in batch]).name == "SUCCESS"
             except Exception:
                 exported = False
             self._dropped += 0 if exported else len(batch)
@@ -371,32 +390,3 @@ class SpanQueue:
         self._wake_up.set()
         self._thread.join(timeout)
         self._shut_down()  # ends the retries of an export
-
-
-def _make_ids() -> Any:
-    """The generator of ids. Its base class is imported late."""
-    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-
-    class DerivedIds(RandomIdGenerator):
-        """Returns the ids that `use` has set; a random span id if it is None."""
-
-        def use(self, trace_id: int, span_id: int | None) -> None:
-            self._trace_id, self._span_id = trace_id, span_id
-
-        def generate_trace_id(self) -> int:
-            return self._trace_id
-
-        def generate_span_id(self) -> int:
-            return super().generate_span_id() if self._span_id is None else self._span_id
-
-    return DerivedIds()
-
-
-def _make_processor(add: Callable[[ReadableSpan], None]) -> Any:
-    from opentelemetry.sdk.trace import SpanProcessor
-
-    class QueueProcessor(SpanProcessor):
-        def on_end(self, span: ReadableSpan) -> None:
-            add(span)
-
-    return QueueProcessor()
