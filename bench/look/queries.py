@@ -1,4 +1,6 @@
-"""The queries of the benchmark. `python -m bench.look.queries PORT` sends RATE of them per second until it is stopped."""
+"""The queries of the benchmark. `python -m bench.look.queries PORT RATE` sends RATE of them per second until it is stopped;
+with a RATE of 0 one after the other, so that a query runs at every moment.
+"""
 
 from __future__ import annotations
 
@@ -116,10 +118,11 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 if __name__ == "__main__":
-    sender, pace = Sender(int(sys.argv[1])), time.monotonic()
+    sender, rate, pace = Sender(int(sys.argv[1])), int(sys.argv[2]), time.monotonic()
     targets = [path(text) for text in (*SINGLE, *PAIRS, *EMPTY)] + [f"/stats?{text}" for text in STATS]
     while True:
         for target in targets:
             sender.get(target)
-            pace = max(pace + 1 / RATE, time.monotonic())
-            time.sleep(max(0.0, pace - time.monotonic()))
+            if rate:
+                pace = max(pace + 1 / rate, time.monotonic())
+                time.sleep(max(0.0, pace - time.monotonic()))

@@ -6,14 +6,20 @@ import asyncio
 import contextlib
 import sqlite3
 import time
+from itertools import product
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from bide.core.errors import ErrorInfo, QueryTimeout
+from bide.core.jobs.record import Job, Status
+from bide.core.wire.http import job_id
 from bide.server.store import Filter, Term, migrations
 from bide.server.store.postgres.server import PostgresServer, prepare
 from bide.server.store.postgres.store import PostgresStore
+from bide.server.store.rows import FIELDS, values_of
+from bide.server.store.sqlite import index_builds
 from bide.server.store.sqlite.store import SqliteStore
 from bide.testing.clock import ManualClock
 from bide.testing.store import StoreHarness
@@ -44,6 +50,88 @@ async def test_sqlite_makes_old_jobs_searchable_in_batches(tmp_path: Path) -> No
     assert [job.id for job in await harness.store.find(OPS)] == ids[1::2][::-1]
     assert not await harness.store.index_old()
     await harness.store.close()
+
+
+async def test_a_large_sqlite_file_is_indexed_while_the_service_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every state between two steps a list is complete, or it is refused with the reason."""
+    path = tmp_path / "bide.db"
+    jobs = _fill_old_file(path)
+    monkeypatch.setattr(index_builds, "LARGE", 10)
+    harness = StoreHarness(lambda: SqliteStore(path, ManualClock(2000.0)), ManualClock(2000.0))
+    await harness.open()
+    jobs.append(await harness.put(labels={"team": "ops"}))
+    newest = sorted(jobs, key=lambda job: job.id, reverse=True)
+    statuses = [
+        frozenset[Status](),
+        *(frozenset({s}) for s in (Status.DONE, Status.ERROR, Status.PENDING)),
+    ]
+    refused = states = 0
+    more = True
+    while more:
+        for status, kind in product(statuses, (None, "mail")):
+            expected = [j for j in newest if j.status in (status or Status) and kind in (None, j.kind)]
+            filter = Filter(tenant="-", status=status, kind=kind, limit=100)
+            assert await harness.store.find(filter) == expected, (states, filter)
+            assert await harness.store.count(filter, 100) == len(expected), (states, filter)
+        failed = Filter(tenant="-", code="BROKEN", limit=100)
+        assert await harness.store.find(failed) == [job for job in newest if job.error is not None]
+        try:
+            found = await harness.store.find(Filter(tenant="-", order="longest", limit=100))
+        except QueryTimeout as error:
+            assert "after an upgrade" in error.detail
+            refused += 1
+        else:
+            assert found == [job for job in newest if job.finished_at is not None]
+        states += 1
+        if states in (3, 9):  # the service may be restarted meanwhile
+            await harness.reopen()
+        more = await harness.store.index_old(7)
+    assert refused
+    assert states > 8
+    assert [job.id for job in await harness.store.find(OPS)] == [newest[0].id]
+    await harness.store.close()
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        names = _indexes(file)
+    with contextlib.closing(sqlite3.connect(":memory:")) as new:
+        for _, sql in migrations.scripts("sqlite"):
+            new.executescript(sql)
+        assert names == _indexes(new)
+
+
+def _fill_old_file(path: Path) -> list[Job]:
+    """Jobs of the last release without search."""
+    failure = ErrorInfo("BROKEN", "on purpose")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for number, sql in migrations.scripts("sqlite"):
+            if "search_terms" in sql:
+                break
+            file.executescript(f"{sql}; PRAGMA user_version = {number}")
+        known = {row[1] for row in file.execute("PRAGMA table_info(jobs)")}
+        columns = [name for name in FIELDS if name in known]
+        insert = f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        jobs = []
+        for n in range(40):
+            ended, failed = n % 10 > 0, n % 5 == 1
+            status = Status.PENDING if not ended else Status.ERROR if failed else Status.DONE
+            job = Job(
+                *(job_id(1000.0 + n, bytes(16)), "mail" if n % 3 else "report", "default"),
+                *(1000.0 + n, 1000.0 + n),
+                status=status,
+                started_at=1001.0 + n if ended else None,
+                finished_at=1002.0 + 2 * n if ended else None,
+                error=failure if failed else None,
+            )
+            jobs.append(job)
+            named = dict(zip(FIELDS, values_of(job), strict=True))
+            file.execute(insert, [named[name] for name in columns])
+    return jobs
+
+
+def _indexes(file: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
 
 
 async def _reopen(harness: StoreHarness) -> None:

@@ -60,7 +60,7 @@ from bide.server.store.bulk_operations import read_state
 
 log = logging.getLogger("bide.bulk")
 T = TypeVar("T")
-PAGE = 10  # jobs per transaction, so that other requests wait for two milliseconds at most
+PAGE = 4  # jobs per transaction, so that other requests wait for less than a millisecond
 PAUSE = 2  # times the duration of a page, after each page
 IDS = 2000  # ids per query
 MAX_IDS = 1000  # ids in a filter

@@ -23,6 +23,7 @@ from bide.server.http.status import JobView, retry_after_header
 from bide.server.http.submit import IDEMPOTENCY_KEY
 from bide.server.intake import decode
 
+MAX_BODY = 256 * 1024  # bytes; the largest filter, with the most ids, is smaller
 _request = msgspec.json.Decoder(BulkRequest)
 
 
@@ -35,7 +36,7 @@ class WireBulkCount(msgspec.Struct):
 async def act(request: HttpRequest) -> Response:
     bulk = request.components.bulk
     key = read_idempotency_key(request.header(b"idempotency-key"))
-    wanted = decode(_request, await request.json())
+    wanted = decode(_request, await request.json(MAX_BODY))
     if wanted.dry_run:
         return object_response(WireBulkCount(await bulk.count(wanted, request.tenant)))
     stored = await bulk.submit(wanted, request.tenant, key=key, trace_id=request.trace_id)

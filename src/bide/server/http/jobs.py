@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ INCLUDES = frozenset({"input", "attempts", "log"})
 MAX_IDS = 100
 MAX_LIMIT = 100
 MAX_COUNT = 10_000
-RENDERED = 10  # jobs of a list that are rendered at once, in a third of a millisecond
+RENDERED = 3  # jobs of a list that are rendered at once, in a tenth of a millisecond
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 
@@ -144,11 +144,12 @@ async def listing(request: HttpRequest) -> Response:
     found = await store.find(replace(filter, limit=filter.limit + 1))
     page = found[: filter.limit]
     await request.components.progress.refresh(page)
-    jobs = WireJobs([])
+    rendered: list[Any] = []
     for number, job in enumerate(page):
         if number and number % RENDERED == 0:
             await asyncio.sleep(0)  # let other requests be answered
-        jobs.jobs.append(JobView(request, job).wire())
+        rendered.append(msgspec.Raw(encode(JobView(request, job).wire())))
+    jobs = WireJobs(rendered)
     if len(found) > len(page):
         last = position_of(page[-1], filter.order)
         jobs.next = render_cursor(last.id, last.rank)

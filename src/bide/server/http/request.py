@@ -172,9 +172,12 @@ class HttpRequest:
             raise wrong_parameter(name, "given more than once")
         return values[0]
 
-    async def json(self) -> bytes:
-        """Return the whole body. Raise a Problem if its Content-Type is not JSON or it is too large."""
-        most = self.components.config.http.max_body
+    async def json(self, most: int | None = None) -> bytes:
+        """Return the whole body. Raise a Problem if its Content-Type is not JSON, or if it is larger than `most` bytes or
+        the limit of the service.
+        """
+        limit = self.components.config.http.max_body
+        most = limit if most is None else min(most, limit)
         length = self.header(b"content-length")
         # Not every ASGI server validates it: "²" is a digit too, and int() rejects thousands of digits.
         if length and length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):

@@ -11,8 +11,8 @@ import msgspec
 from bide.core.clock import render_instant
 from bide.core.errors import InvalidInput, Overloaded, QueryTimeout
 from bide.core.jobs.histogram import quantile
-from bide.core.wire.http import read_instant_at
-from bide.server.http.request import HttpRequest, Response, object_response, wrong_parameter
+from bide.core.wire.http import encode, read_instant_at
+from bide.server.http.request import HttpRequest, Response, json_response, wrong_parameter
 from bide.server.http.routing import HttpOperation, Parameter, ResponseSpec
 from bide.server.http.status import UNCACHED
 from bide.server.store.query_threads import release
@@ -22,6 +22,7 @@ MAX_POINTS = 1500
 POINTS = 300  # by default at most
 WIDTHS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 86400)
 DAY = 86400.0
+COUNTS, WAIT, RUN = range(3)
 
 
 class Quantiles(msgspec.Struct):
@@ -61,29 +62,13 @@ class Statistics(msgspec.Struct, rename={"start": "from", "end": "to"}):
 class PointCounts:
     """The counts of a point, and its rendering."""
 
-    __slots__ = ("counts", "run", "wait")
+    __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.wait: dict[int, int] = {}
-        self.run: dict[int, int] = {}
-
-    def add(self, name: str, count: int, step: str | None) -> None:
-        place, _, rest = name.partition(".")
-        if place == "wait":
-            _add(self.wait, int(rest), count)
-        elif place == "run":
-            if step is None:
-                _add(self.run, int(rest), count)
-        elif place == "step":
-            bucket, _, of = rest.partition(":")
-            if step is not None and of == step:
-                _add(self.run, int(bucket), count)
-        else:
-            self.counts[name] = self.counts.get(name, 0) + count
+        self.by_place: tuple[dict[Any, int], ...] = ({}, {}, {})  # by COUNTS, WAIT and RUN
 
     def point(self, at: float) -> StatsPoint:
-        counts = self.counts
+        counts: dict[str, int] = self.by_place[COUNTS]
         samples = counts.get("samples", 0)
         return StatsPoint(
             at=render_instant(at),
@@ -97,15 +82,28 @@ class PointCounts:
                 for name, count in sorted(counts.items())
                 if name.startswith("failed:")
             },
-            wait=_quantiles(self.wait),
-            run=_quantiles(self.run),
+            wait=_quantiles(self.by_place[WAIT]),
+            run=_quantiles(self.by_place[RUN]),
             waiting=round(counts.get("waiting", 0) / samples, 2) if samples else None,
             running=round(counts.get("running", 0) / samples, 2) if samples else None,
         )
 
 
-def _add(counts: dict[int, int], bucket: int, count: int) -> None:
-    counts[bucket] = counts.get(bucket, 0) + count
+def _place(name: str, step: str | None) -> tuple[int, Any] | None:
+    """Where a count belongs, and its key there: the bucket of a histogram, or its name. None: it is not shown."""
+    place, _, rest = name.partition(".")
+    if place == "wait":
+        return WAIT, int(rest)
+    if place == "run":
+        return (RUN, int(rest)) if step is None else None
+    if place == "step":
+        bucket, _, of = rest.partition(":")
+        return (RUN, int(bucket)) if step is not None and of == step else None
+    return COUNTS, name
+
+
+def _add(counts: dict[Any, int], key: Any, count: int) -> None:
+    counts[key] = counts.get(key, 0) + count
 
 
 def _quantiles(counts: dict[int, int]) -> Quantiles | None:
@@ -114,43 +112,52 @@ def _quantiles(counts: dict[int, int]) -> Quantiles | None:
     return Quantiles(*values) if len(values) == 3 else None
 
 
-def statistics_of(
-    rows: Iterable[tuple[int, str, int]], query: RollupQuery, step: str | None
-) -> Statistics:
-    """The response; `step`: the name of a step whose durations `run` has. Call it in a thread, because a day has thousands
-    of rows.
+def statistics_body(rows: Iterable[tuple[int, str, int]], query: RollupQuery, step: str | None) -> bytes:
+    """The JSON of `Statistics`; `step`: the name of a step whose durations `run` has. Call it in a thread, because a day
+    has thousands of rows. Each point is encoded alone, because an encoder does not release the interpreter.
     """
     points: dict[int, PointCounts] = {}
-    total = PointCounts()
+    places: dict[str, tuple[int, Any] | None] = {}  # each name is read once
+    total, totals = PointCounts(), dict[str, int]()
     for number, (at, name, count) in enumerate(rows):
-        point = points.get(at)
-        if point is None:
-            point = points[at] = PointCounts()
-        point.add(name, count, step)
-        total.add(name, count, step)
+        if name not in places:
+            places[name] = _place(name, step)
+        place = places[name]
+        if place is not None:
+            point = points.get(at)
+            if point is None:
+                point = points[at] = PointCounts()
+            _add(point.by_place[place[0]], place[1], count)
+            totals[name] = totals.get(name, 0) + count
         if number % 1000 == 999:
             release()
+    for name, count in totals.items():
+        place = places[name]
+        assert place is not None
+        _add(total.by_place[place[0]], place[1], count)
     nothing = PointCounts()
-    shown = []
+    shown: list[Any] = []
     first = query.start - query.start % query.width
     for number, at in enumerate(range(first, query.end, query.width)):
-        shown.append(points.get(at, nothing).point(at))
-        if number % 20 == 19:
+        shown.append(msgspec.Raw(encode(points.get(at, nothing).point(at))))
+        if number % 10 == 9:
             release()
-    return Statistics(
+    found = Statistics(
         render_instant(query.start),
         render_instant(query.end),
         query.width,
         shown,
         total.point(query.start),
     )
+    return encode(found)
 
 
 async def stats(request: HttpRequest) -> Response:
     request.components.admission.check_load()
     query, step = _query(request)
     rows = await request.components.store.statistics(query)
-    return object_response(await asyncio.to_thread(statistics_of, rows, query, step), *UNCACHED)
+    body = await asyncio.to_thread(statistics_body, rows, query, step)
+    return json_response(200, body, *UNCACHED)
 
 
 def _query(request: HttpRequest) -> tuple[RollupQuery, str | None]:

@@ -33,7 +33,9 @@ Run = Callable[[str, Sequence[Any]], Rows]
 LOWEST, HIGHEST = "", "~"  # below and above every id
 SMALL = 500  # ids that are looked up in the other ranges at once
 MOST_RANGES = 5000
+TOGETHER = 40  # ranges that one statement reads
 FEW = 5000  # jobs that are sorted by duration in memory
+PREPARING = "the indexes of the stored jobs are being built after an upgrade: send the request again in some minutes"
 _LABELS = ("label.", "label/")  # every field of a label is between these
 _STATUSES = tuple(status.value for status in Status)
 Facet = tuple[str, str, str]  # status, kind, queue
@@ -49,6 +51,8 @@ class SearchDialect(NamedTuple):
     # Whether sorted ranges are merged by INTERSECT; otherwise by joins between these statements.
     intersect: bool
     medium: int  # up to this many ids are looked up if the other ranges are larger
+    # Whether a statement costs so much more than its rows that one statement finds what several would find.
+    one_statement: bool = False
     # Ends a subquery that must look up one id, so that the planner does not turn it into a join.
     lookup: str = ""
     before_merge: str = ""
@@ -57,6 +61,11 @@ class SearchDialect(NamedTuple):
     before_walk: str = ""
     after_walk: str = ""
     snapshot: str = "BEGIN"  # begins a transaction whose queries all see the same rows
+    # The condition of `jobs_facets` and `jobs_longest`, if they have one. While these are built, jobs before the id
+    # `unlisted` are not in them, and the indexes `missing` do not exist.
+    listed: str = ""
+    unlisted: str = ""
+    missing: frozenset[str] = frozenset()
 
 
 class Range(NamedTuple):
@@ -142,8 +151,9 @@ class JobSearch:
     def load(self) -> list[LoadSample]:
         """How many jobs of each tenant, kind and queue wait and run."""
         hint = f" {self._dialect.indexed_by} jobs_facets" if self._dialect.indexed_by else ""
+        listed = f"{self._dialect.listed} AND " if self._dialect.listed else ""
         sql = (
-            f"SELECT kind, queue, count(*) FROM jobs{hint} WHERE tenant = ? AND status = ? "
+            f"SELECT kind, queue, count(*) FROM jobs{hint} WHERE {listed}tenant = ? AND status = ? "
             "GROUP BY tenant, status, kind, queue"
         )
         found: list[LoadSample] = []
@@ -162,7 +172,7 @@ class JobSearch:
         rows = self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids)
         for number, job in enumerate(map(job_of, rows)):
             found[job.id] = job
-            if number % 10 == 9:
+            if number % 5 == 4:
                 release()
         return found
 
@@ -172,7 +182,12 @@ class JobSearch:
         newest = filter.order == "newest"
         direction = "DESC" if newest else "ASC"
         best: list[str] = []
-        for ranges, (low, high) in self._parts():
+        parts: Iterable[tuple[list[Range], Bounds]] = self._parts()
+        if self._dialect.one_statement:
+            parts = list(parts)
+            best = self._best_of_single([part for part in parts if len(part[0]) == 1], direction)
+            parts = [part for part in parts if len(part[0]) > 1]
+        for ranges, (low, high) in parts:
             if len(best) == filter.limit:
                 low, high = (max(low, best[-1]), high) if newest else (low, min(high, best[-1]))  # noqa: PLW2901
             if low >= high:
@@ -183,6 +198,19 @@ class JobSearch:
                 best = sorted({*best, *(row[0] for row in rows)}, reverse=newest)[: filter.limit]
         return best
 
+    def _best_of_single(self, parts: list[tuple[list[Range], Bounds]], direction: str) -> list[str]:
+        """The first ids of parts that have one range each."""
+        limit, found = self._filter.limit, set[str]()
+        for begin in range(0, len(parts), TOGETHER):
+            texts: list[str] = []
+            values: list[Any] = []
+            for (one,), bounds in parts[begin : begin + TOGETHER]:
+                text, some = one.select(self._dialect, bounds)
+                texts.append(f"({text} {one.order(direction)} LIMIT ?)")
+                values += [*some, limit]
+            found.update(row[0] for row in self._run(" UNION ALL ".join(texts), values))
+        return sorted(found, reverse=direction == "DESC")[:limit]
+
     # --- ranges
 
     def _parts(self) -> Iterator[tuple[list[Range], Bounds]]:
@@ -190,6 +218,14 @@ class JobSearch:
         number = 0
         for tenant in self._tenants():
             for terms, bounds in self._alternatives():
+                # First those that are not listed, because they may become so meanwhile. No old job has terms before that.
+                if self._dialect.unlisted and not terms:
+                    low, high = bounds
+                    if not self._is_missing():
+                        high = min(high, self._dialect.unlisted)
+                    yield from (([one], (low, high)) for one in self._unlisted(tenant) if low < high)
+                    if self._is_missing():
+                        continue
                 for ranges in self._of_tenant(tenant, terms):
                     number += 1
                     if number > MOST_RANGES:
@@ -202,7 +238,28 @@ class JobSearch:
     def _tenants(self) -> Iterable[str]:
         if self._filter.tenant is not None:
             return [self._filter.tenant]
-        return list(self._distinct("jobs", "tenant", (), "jobs_facets"))
+        if self._dialect.unlisted:
+            raise QueryTimeout(PREPARING)
+        return list(self._distinct("jobs", "tenant", (), "jobs_facets", self._dialect.listed))
+
+    def _unlisted(self, tenant: str) -> Iterator[Range]:
+        """The jobs that are not in the index of lists yet, along the indexes of the earlier release."""
+        filter = self._filter
+        for status in self._statuses():
+            equal = [("tenant", tenant), ("status", status)]
+            equal += [
+                (n, v) for n, v in (("kind", filter.kind), ("queue", filter.queue)) if v is not None
+            ]
+            if filter.code is not None:
+                equal.append((self._dialect.code, filter.code))
+            index, also = "sqlite_autoindex_jobs_1", "TRUE" if self._is_missing() else "listed IS NULL"
+            if status != Status.DONE:
+                index, also = "jobs_status", f"status <> 'DONE' AND {also}"
+            elif filter.code is not None:  # such a job has no error
+                continue
+            elif filter.kind is not None:
+                index = "jobs_kind"
+            yield Range("jobs", "id", tuple(equal), index, also)
 
     def _alternatives(self) -> Iterator[tuple[list[Term], Bounds]]:
         """The terms to find and the bounds of the ids: one alternative for each way to read the free text."""
@@ -242,6 +299,8 @@ class JobSearch:
             for lists in found.values():
                 yield from map(list, product(*lists))
             return
+        if self._is_missing():
+            raise QueryTimeout(PREPARING)
         statuses = self._statuses()
         facets = (
             {(status, *pair) for status in statuses for pair in found}
@@ -257,9 +316,20 @@ class JobSearch:
         equal = (("status", status), ("kind", kind), ("queue", queue))
         code = self._filter.code
         if code is None:
-            return Range("jobs", "id", (("tenant", tenant), *equal), "jobs_facets")
+            return Range("jobs", "id", (("tenant", tenant), *equal), "jobs_facets", self._dialect.listed)
         columns = (("tenant", tenant), (self._dialect.code, code), *equal)
-        return Range("jobs", "id", columns, "jobs_code", "error IS NOT NULL")
+        return Range("jobs", "id", columns, "jobs_code", self._code_condition)
+
+    def _is_missing(self) -> bool:
+        """Whether the index of the filter does not exist yet."""
+        index = "jobs_facets" if self._filter.code is None else "jobs_code"
+        return index in self._dialect.missing
+
+    @property
+    def _code_condition(self) -> str:
+        """The condition of `jobs_code`."""
+        listed = self._dialect.listed
+        return f"error IS NOT NULL AND {listed}" if listed else "error IS NOT NULL"
 
     def _statuses(self) -> list[str]:
         return [s for s in _STATUSES if not self._filter.status or Status(s) in self._filter.status]
@@ -268,13 +338,19 @@ class JobSearch:
         """The (status, kind, queue) that the filter selects and that exist."""
         filter = self._filter
         begin: tuple[tuple[str, Any], ...] = (("tenant", tenant),)
-        index, also = "jobs_facets", ""
+        index, also = "jobs_facets", self._dialect.listed
         if filter.code is not None:
             begin, index, also = (
                 (*begin, (self._dialect.code, filter.code)),
                 "jobs_code",
-                "error IS NOT NULL",
+                self._code_condition,
             )
+        if self._dialect.one_statement and filter.kind is None:
+            statuses, columns = self._statuses(), ("status", "kind", "queue")
+            for status, kind, queue in self._combinations("jobs", columns, begin, also):
+                if status in statuses and filter.queue in (None, queue):
+                    yield status, kind, queue
+            return
         for status in self._statuses():
             known = (*begin, ("status", status))
             kinds = (
@@ -301,6 +377,12 @@ class JobSearch:
         found: dict[tuple[str, str], list[Range]] = {}
         for field in fields:
             of_field = (*value, ("field", field))
+            if self._dialect.one_statement and filter.kind is None:
+                for kind, queue in self._combinations(table, ("kind", "queue"), of_field):
+                    if filter.queue in (None, queue):
+                        equal = (*of_field, ("kind", kind), ("queue", queue))
+                        found.setdefault((kind, queue), []).append(Range(table, "job_id", equal))
+                continue
             kinds = self._distinct(table, "kind", of_field) if filter.kind is None else [filter.kind]
             for kind in kinds:
                 of_kind = (*of_field, ("kind", kind))
@@ -332,6 +414,20 @@ class JobSearch:
         while rows := self._run(sql, [*values, last, *([] if between is None else [between[1]])]):
             last = rows[0][0]
             yield last
+
+    def _combinations(
+        self, table: str, columns: tuple[str, ...], known: tuple[tuple[str, Any], ...], also: str = ""
+    ) -> Rows:
+        """The combinations of values of several columns: like `_distinct`, with one statement."""
+        names = ", ".join(columns)
+        where = " AND ".join([*([also] if also else []), *(f"{name} = ?" for name, _ in known)])
+        after = f"({names}) > ({', '.join(f'f.{name}' for name in columns)})"
+        select, order = f"SELECT {names} FROM {table} WHERE {where}", f"ORDER BY {names} LIMIT 1"
+        sql = (
+            f"WITH RECURSIVE f AS (({select} {order}) UNION ALL SELECT n.* FROM f CROSS JOIN LATERAL "
+            f"({select} AND {after} {order}) AS n) SELECT {names} FROM f LIMIT {MOST_RANGES + 1}"
+        )
+        return self._run(sql, [value for _, value in known] * 2)
 
     # --- intersections
 
@@ -403,6 +499,8 @@ class JobSearch:
         if (filter.terms or filter.code is not None) and self.count(FEW + 1) <= FEW:
             few = replace(filter, order="newest", after=None, limit=FEW)
             return self._sorted(JobSearch(self._run, self._dialect, few)._ids())
+        if self._dialect.unlisted:
+            raise QueryTimeout(PREPARING)
         best: list[tuple[float, str]] = []
         if self._dialect.before_walk:
             self._run(self._dialect.before_walk, ())
@@ -445,6 +543,8 @@ class JobSearch:
         index = "jobs_longest" if ended else "jobs_facets"
         hint = f" {self._dialect.indexed_by} {index}" if self._dialect.indexed_by else ""
         only = f"{rank} >= {SHORTEST}" if ended else "started_at IS NOT NULL"
+        if self._dialect.listed:
+            only = f"{only} AND {self._dialect.listed}"
         last = filter.after
         after, position = "", []
         if last is not None and last.rank is not None:
@@ -464,8 +564,13 @@ class JobSearch:
             f"AND {where}{after} {order} LIMIT ?"
         )
         facets = replace(filter, status=frozenset({Status(status)}))
-        for facet in JobSearch(self._run, self._dialect, facets)._facets(tenant):
-            found += self._run(sql, [tenant, *facet, *values, *position, filter.limit])
+        every = list(JobSearch(self._run, self._dialect, facets)._facets(tenant))
+        together = TOGETHER if self._dialect.one_statement else 1
+        for begin in range(0, len(every), together):
+            some = every[begin : begin + together]
+            text = sql if len(some) == 1 else " UNION ALL ".join([f"({sql})"] * len(some))
+            given = [[tenant, *facet, *values, *position, filter.limit] for facet in some]
+            found += self._run(text, [value for one in given for value in one])
         return found
 
     def _sorted(self, ids: Sequence[str]) -> list[tuple[str, float | None]]:

@@ -147,8 +147,8 @@ _MERGE = (
 _OLDEST = "SELECT min(at) FROM rollups WHERE tenant = ? AND span = ?"
 _REMOVE = "DELETE FROM rollups WHERE tenant = ? AND span = ? AND at < ?"
 _SUMS = (
-    "SELECT at - at % ? AS slot, name, sum(count) FROM rollups WHERE tenant = ? AND span = ? AND at >= ? AND at < ?"
-    "{more} GROUP BY slot, name"
+    "SELECT at - at % ? AS slot, name, CAST(sum(count) AS BIGINT) FROM rollups "
+    "WHERE tenant = ? AND span = ? AND at >= ? AND at < ?{more} GROUP BY slot, name"
 )
 
 

@@ -68,6 +68,13 @@ class SqlReads(TransactionalStore):
     async def last_number(self) -> int:
         """The greatest number of an event that was used."""
 
+    def search_dialect(self, connection: QueryConnection) -> SearchDialect:
+        """The dialect of a query that begins now."""
+        return self.dialect
+
+    def _search(self, connection: QueryConnection, filter: Filter) -> JobSearch:
+        return JobSearch(connection.rows, self.search_dialect(connection), filter)
+
     # --- jobs and events
 
     async def has_key(self, tenant: str, kind: str, key: str) -> bool:
@@ -77,9 +84,7 @@ class SqlReads(TransactionalStore):
     async def find(self, filter: Filter) -> list[Job]:
         if not _is_searchable(filter):
             return []
-        return await self.queries.run(
-            lambda connection: JobSearch(connection.rows, self.dialect, filter).find()
-        )
+        return await self.queries.run(lambda connection: self._search(connection, filter).find())
 
     async def ids(self, filter: Filter) -> list[str]:
         if not _is_searchable(filter):
@@ -89,7 +94,7 @@ class SqlReads(TransactionalStore):
             # In one snapshot: otherwise a job whose status changes between two ranges could be in neither.
             connection.rows(self.dialect.snapshot, ())
             try:
-                return JobSearch(connection.rows, self.dialect, filter).ids()
+                return self._search(connection, filter).ids()
             finally:
                 connection.begin(math.inf)  # also after the time limit
                 with contextlib.suppress(StoreUnavailable):
@@ -100,23 +105,15 @@ class SqlReads(TransactionalStore):
     async def count(self, filter: Filter, most: int) -> int:
         if not _is_searchable(filter):
             return 0
-        return await self.queries.run(
-            lambda connection: JobSearch(connection.rows, self.dialect, filter).count(most)
-        )
+        return await self.queries.run(lambda connection: self._search(connection, filter).count(most))
 
     async def statistics(self, query: RollupQuery) -> list[tuple[int, str, int]]:
         if any("\0" in text for text in (query.kind, query.queue) if text):
             return []
-        return await self.queries.run(
-            lambda connection: [
-                (int(at), name, int(count)) for at, name, count in rollups.read(connection.rows, query)
-            ]
-        )
+        return await self.queries.run(lambda connection: rollups.read(connection.rows, query))
 
     async def load(self) -> list[LoadSample]:
-        return await self.queries.run(
-            lambda connection: JobSearch(connection.rows, self.dialect, Filter()).load()
-        )
+        return await self.queries.run(lambda connection: self._search(connection, Filter()).load())
 
     async def input(self, job_id: str) -> bytes:
         rows = await self.rows("SELECT input FROM inputs WHERE job_id = ?", (job_id,))

@@ -14,12 +14,17 @@ import psycopg
 from bide.core.errors import QueryTimeout
 from bide.server.store import StoreUnavailable
 from bide.server.store.postgres.server import PostgresServer, explain
-from bide.server.store.query_threads import LIMIT, TOO_LONG
+from bide.server.store.query_threads import LIMIT, TOO_LONG, release
 
+FETCHED = 200  # rows that are converted without releasing the interpreter
 _CANCELLED = "57014"
 _IN_FAILED_TRANSACTION = "25P02"  # an earlier statement of the transaction was cancelled
-# A bitmap has no order, so a page would have to read the whole range.
-_SETTINGS = f"SET statement_timeout = '{LIMIT * 1000:.0f}ms'; SET enable_bitmapscan = off"
+# A bitmap has no order, so a page would have to read the whole range. Plans depend on the values, because few jobs have one
+# value and many another. A compiler and parallel workers cost more than they save in queries of this size.
+_SETTINGS = (
+    f"SET statement_timeout = '{LIMIT * 1000:.0f}ms'; SET enable_bitmapscan = off; "
+    "SET plan_cache_mode = force_custom_plan; SET jit = off; SET max_parallel_workers_per_gather = 0"
+)
 
 
 class PostgresQueries:
@@ -47,7 +52,13 @@ class PostgresQueries:
             prepare = None if values else False  # several statements cannot be prepared
             text = sql.replace("%", "%%").replace("?", "%s").encode() if values else sql.encode()
             cursor = self._connection.execute(text, values or None, prepare=prepare)
-            return cursor.fetchall() if cursor.description is not None else []
+            if cursor.description is None:
+                return []
+            rows = cursor.fetchmany(FETCHED)
+            while len(rows) < cursor.rowcount:
+                release()
+                rows += cursor.fetchmany(FETCHED)
+            return rows
         except psycopg.Error as error:
             if error.sqlstate in (_CANCELLED, _IN_FAILED_TRANSACTION):
                 raise QueryTimeout(TOO_LONG) from None

@@ -113,6 +113,7 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         indexed_by="",
         intersect=False,
         medium=5000,  # to count 20,000 entries of an index takes 5 ms here, and 1 ms in SQLite
+        one_statement=True,
         lookup=" OFFSET 0",
         before_merge="SET enable_nestloop = off; SET enable_mergejoin = on",
         after_merge="SET enable_nestloop = on; SET enable_mergejoin = off",

@@ -15,7 +15,9 @@ from typing import Any
 from bide.core.errors import QueryTimeout, SetupError
 from bide.server.durable_files import create, sync_path
 from bide.server.store import StoreUnavailable, migrations
+from bide.server.store.job_search import PREPARING
 from bide.server.store.query_threads import TOO_LONG
+from bide.server.store.sqlite import index_builds
 
 _FULL = (
     "the disk with the data folder is full, or its quota is used up: free space on it. Accepted jobs are safe and "
@@ -74,6 +76,8 @@ class SqliteQueries:
         except sqlite3.DatabaseError as error:
             if self._late:
                 raise QueryTimeout(TOO_LONG) from None
+            if str(error).startswith("no such index"):  # dropped since the query began
+                raise QueryTimeout(PREPARING) from None
             reason = explain(error, self._path)
             if reason is not None:
                 raise StoreUnavailable(reason) from error
@@ -194,6 +198,8 @@ def _migrate(connection: sqlite3.Connection) -> list[int]:
         # An index of a million jobs is sorted in memory, by two threads: this takes half as long.
         connection.execute("PRAGMA cache_size = -200000")
         connection.execute("PRAGMA threads = 1")
+        if index_builds.is_large(connection):
+            pending = index_builds.defer(pending)
     for number, sql in pending:
         connection.executescript(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;")
         applied.append(number)

@@ -38,9 +38,10 @@ from bide.server.store import (
     StoreUnavailable,
 )
 from bide.server.store.job_search import SearchDialect
-from bide.server.store.query_threads import QueryThreads
+from bide.server.store.query_threads import QueryConnection, QueryThreads
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.sql_reads import Reads, Rows, SqlReads
+from bide.server.store.sqlite import index_builds
 from bide.server.store.sqlite.file import SqliteQueries, connect, explain, new_epoch, prepare
 from bide.server.store.sqlite.log_mark import MARK, LogMark
 from bide.server.store.sqlite.transaction import (
@@ -105,6 +106,12 @@ class SqliteStore(SqlReads):
             new_epoch(self._connection)
         self._mark.write(self._last_event)
         self.queries = QueryThreads(self._query_connection)
+
+    def search_dialect(self, connection: QueryConnection) -> SearchDialect:
+        dialect = self.dialect
+        if self._cache.sliced:
+            dialect = dialect._replace(listed=index_builds.LISTED)
+        return index_builds.during(dialect, connection.rows) if self._cache.building else dialect
 
     def _query_connection(self) -> SqliteQueries:
         try:

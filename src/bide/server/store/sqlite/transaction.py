@@ -18,6 +18,7 @@ from bide.core.jobs.record import Job, Status
 from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, NewJob, rollups, upload_rows
 from bide.server.store.job_cache import JobCache
 from bide.server.store.rows import COLUMNS, FIELDS, difference, job_of, values_of
+from bide.server.store.sqlite import index_builds
 from bide.server.store.sqlite.queue_counts import Move, QueueCounts
 from bide.server.store.transaction import (
     STRANDED,
@@ -85,13 +86,19 @@ _OLD = f"SELECT {COLUMNS} FROM jobs WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
 _LIVE = ", ".join(f"'{status.value}'" for status in Status if not status.terminal)
 # Skips from tenant to tenant along the index, so that ended jobs are not read.
 _TENANTS = (
-    "WITH RECURSIVE tenants(tenant) AS (SELECT min(tenant) FROM jobs INDEXED BY jobs_facets UNION ALL "
-    "SELECT (SELECT min(tenant) FROM jobs INDEXED BY jobs_facets WHERE tenant > t.tenant) FROM tenants t "
+    "WITH RECURSIVE tenants(tenant) AS ("
+    "SELECT min(tenant) FROM jobs INDEXED BY jobs_facets WHERE tenant >= ''{listed} UNION ALL "
+    "SELECT (SELECT min(tenant) FROM jobs INDEXED BY jobs_facets WHERE tenant > t.tenant{listed}) FROM tenants t "
     "WHERE t.tenant IS NOT NULL)"
 )
 _HELD = (
     f"{_TENANTS} SELECT {', '.join('j.' + name for name in FIELDS)} FROM tenants t CROSS JOIN jobs j INDEXED BY jobs_facets "
-    f"WHERE j.tenant = t.tenant AND j.status IN ({_LIVE}) AND j.lease_until IS NOT NULL"
+    f"WHERE j.tenant = t.tenant AND j.status IN ({_LIVE}) AND j.lease_until IS NOT NULL{{listed}}"
+)
+# The same while some jobs are not in that index yet.
+_HELD_MEANWHILE = (
+    f"SELECT {COLUMNS} FROM jobs INDEXED BY jobs_status WHERE status <> 'DONE' AND status IN ({_LIVE}) "
+    "AND lease_until IS NOT NULL"
 )
 _DUES = (
     "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL SELECT queue, due FROM jobs WHERE ready = 2 UNION ALL "
@@ -174,12 +181,19 @@ class SqliteCache:
         self.counts = QueueCounts()
         self.paused: frozenset[str] | None = None  # None: must be read
         self.last_event: int | None = None  # None: not loaded yet
+        self.sliced = False  # whether indexes have the condition of `index_builds`
+        self.building = False  # whether some indexes are not complete yet
 
     def load(self, connection: sqlite3.Connection, now: float) -> int:
         """Fill the cache from the file, once. Return the number of the last event."""
         if self.last_event is None:
             self.counts.load(connection.execute(_DUES), now)
-            self.held = {job.id: job for job in map(job_of, connection.execute(_HELD))}
+            self.sliced = index_builds.is_sliced(connection)
+            self.building = index_builds.is_building(connection)
+            held = _HELD.format(listed=f" AND {index_builds.LISTED}" if self.sliced else "")
+            if index_builds.is_listing(connection):
+                held = _HELD_MEANWHILE
+            self.held = {job.id: job for job in map(job_of, connection.execute(held))}
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
             self.last_event = row[0] if row is not None else 0
         return self.last_event
@@ -433,7 +447,7 @@ class SqliteTransaction(Transaction):
             else:
                 inputs.append((job.id, job.tenant, one.input.decode()))
         for columns, rows in jobs.items():
-            self._executemany(_insert(columns), rows)
+            self._executemany(_insert(columns, self._cache.sliced), rows)
         if inputs:
             self._executemany(_INSERT_INPUT, inputs)
         if long_inputs:
@@ -482,6 +496,10 @@ class SqliteTransaction(Transaction):
         return rollups.merge(self._execute, self.now)
 
     def index_old(self, limit: int) -> bool:
+        if self._cache.building:
+            if index_builds.build(self._execute, limit):
+                return True
+            self._cache.building = False
         row = self._execute("SELECT after, last FROM search_backfill").fetchone()
         if row is None:
             return False
@@ -559,10 +577,12 @@ def _update(columns: tuple[int, ...]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _insert(columns: tuple[int, ...]) -> str:
+def _insert(columns: tuple[int, ...], listed: bool) -> str:
     """The statement that inserts a job with these columns, followed by `ready`."""
-    names = ", ".join([_NAMES[i] for i in columns])
-    return f"INSERT INTO jobs ({names}, ready) VALUES ({', '.join('?' * (len(columns) + 1))})"
+    names, marks = ", ".join([_NAMES[i] for i in columns]), ", ".join("?" * (len(columns) + 1))
+    if listed:
+        return f"INSERT INTO jobs ({names}, ready, listed) VALUES ({marks}, 1)"
+    return f"INSERT INTO jobs ({names}, ready) VALUES ({marks})"
 
 
 def _input_row(new: NewJob) -> tuple[Any, ...]:
