@@ -22,6 +22,7 @@ from typing import Any
 from bide.server.store.job_search import HIGHEST, SearchDialect
 
 LARGE = 100_000  # jobs; an index of as many takes less than half a second
+MOST = 200  # jobs that one transaction lists; it writes a page for nearly each of them
 LISTED = "listed = 1"
 SLICED = ("jobs_facets", "jobs_code", "jobs_longest")
 TABLES = ("jobs", "events")  # that may be large
@@ -36,7 +37,8 @@ Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 def is_large(connection: sqlite3.Connection) -> bool:
-    (jobs,) = connection.execute("SELECT max(seq) - min(seq) FROM jobs").fetchone()
+    sql = "SELECT (SELECT max(seq) FROM jobs) - (SELECT min(seq) FROM jobs)"  # each along the key
+    (jobs,) = connection.execute(sql).fetchone()
     return jobs is not None and jobs >= LARGE
 
 
@@ -101,7 +103,7 @@ def build(execute: Execute, limit: int) -> bool:
         return True
     if unlisted is None:
         return False
-    (before,) = unlisted
+    (before,), limit = unlisted, min(limit, MOST)
     found = execute(
         "SELECT id FROM jobs WHERE id < ? ORDER BY id DESC LIMIT ?", (before, limit)
     ).fetchall()
