@@ -208,6 +208,13 @@ async def test_a_wrong_request_is_refused(service: Service, body: dict[str, Any]
     assert await service.events() == 0
 
 
+async def test_a_body_that_no_filter_needs_is_refused_by_its_size(service: Service) -> None:
+    most_ids = ["0" * 26] * bulk.MAX_IDS
+    assert await count(service, "retry", {"id": most_ids}) == 0
+    reply = await post(service, "retry", {"q": "x" * 300_000})
+    assert (reply.status, reply.json()["code"]) == (413, "payload-too-large")
+
+
 async def test_jobs_that_are_created_later_are_not_touched(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
