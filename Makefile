@@ -33,7 +33,7 @@ bench-scale: $(READY) .venv-bench/.ready ## of these, PostgreSQL and Celery alon
 
 chaos: $(READY) ## the tests that take long, then kill processes at random and count what is lost, beside peers
 	@$(MAKE) --no-print-directory .venv-bench/.ready || echo "chaos: without the peers, which cannot be set up here" >&2
-	@failed=0; $(if $(ARGS),,$(BIN)/python -m pytest -m soak -o python_files="test_*.py soak_*.py" tests || failed=1; $(BIN)/python -m pytest --hypothesis-profile=many tests/unit || failed=1;) $(BIN)/python -m bench.chaos $(ARGS) || failed=1; exit $$failed
+	@failed=0; $(if $(ARGS),,$(BIN)/python -m pytest -m soak --timeout=1800 -o python_files="test_*.py soak_*.py" tests || failed=1; $(BIN)/python -m pytest --hypothesis-profile=many tests/unit || failed=1;) $(BIN)/python -m bench.chaos $(ARGS) || failed=1; exit $$failed
 
 setup: $(READY) ## only the set-up
 $(READY): pyproject.toml constraints.txt scripts/setup
