@@ -316,7 +316,7 @@ class RequestTimeout(Problem):
 class Conflict(Problem):
     code, status, title = "conflict", 409, "Conflict with the job's status"
     meaning = "The status of the job does not allow this, for example a cancel after its end."
-    remedy = "Read the status of the job; `detail` says which statuses allow it."
+    remedy = "Read the status of the job; `detail` says which statuses allow it, or what to do instead."
 
 
 class NotConfirmed(Problem):

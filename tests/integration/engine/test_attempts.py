@@ -16,6 +16,7 @@ import pytest
 from bide.core.clock import render_instant
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import Change, Rerun, StepKept
+from bide.core.wire.http import job_id
 from bide.server.runner import attempt, runner, settlement
 from bide.server.store import Claim, NewJob, StoreUnavailable
 from bide.server.worker import protocol as p
@@ -70,6 +71,26 @@ async def test_when_retries_are_used_up_the_error_stays(harness: EngineHarness, 
     job = await harness.run("fails", {"log": str(log)})
     assert job.status is Status.ERROR and job.error is not None
     assert (job.error.code, job.error.retryable, job.error.attempt) == ("NOT_YET", True, 3)
+
+
+async def test_a_job_without_its_file_says_so_and_is_not_retried(harness: EngineHarness) -> None:
+    """A job of an older version, and one whose file was deleted after it was accepted."""
+    now, store = harness.store.now(), harness.store
+    unstored = Job(job_id(now, b"a" * 16), "reads", "default", now, now, due=now, max_attempts=3)
+    upload = job_id(now, b"b" * 16)
+    await store.insert([NewJob(unstored, b'{"source": {"upload": "%b"}}' % upload.encode())])
+    writer = await harness.run("files")
+    await store.pause("default", True)
+    waiting = await harness.submit("reads", {"source": {"job": writer.id, "name": "hello.txt"}})
+    await store.delete(writer.id)
+    await harness.service.blobs.remove(writer.id)
+    await store.pause("default", False)
+    for one, name in ((unstored.id, f"upload {upload}"), (waiting, "hello.txt")):
+        job = await harness.ended(one)
+        assert job.status is Status.ERROR and job.error is not None
+        assert (job.error.code, job.error.retryable, job.attempt) == ("FILE_GONE", False, 1)
+        assert job.error.message.startswith(f"{name} no longer exists")
+        assert [e for e in await harness.events(one) if e.type == "log"] == []
 
 
 async def test_a_job_error_says_it_exactly(harness: EngineHarness) -> None:

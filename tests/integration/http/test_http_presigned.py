@@ -383,6 +383,18 @@ async def test_what_was_never_put_expires_with_its_job(service: Service) -> None
     assert (job["status"], job["error"]["code"]) == ("ERROR", "UPLOAD_ABANDONED")
     assert (await complete(service, signed["uploadId"])).status == 410
     assert not (service.blobs.root / "uploads" / signed["uploadId"]).exists()
+    again = await service.call("POST", f"/jobs/{job['jobId']}/retry")
+    assert (again.status, again.json()["code"], again.json()["retryable"]) == (409, "conflict", False)
+    assert "submit a new job with the file" in again.json()["detail"]
+
+
+async def test_a_job_that_was_cancelled_before_its_file_arrived_cannot_run(service: Service) -> None:
+    signed = (await presign(service, kind="thumbnail")).json()
+    job_id = signed["job"]["jobId"]
+    assert (await service.call("POST", f"/jobs/{job_id}/cancel")).status == 200
+    await put(service, signed)
+    await complete(service, signed["uploadId"])
+    assert (await service.call("POST", f"/jobs/{job_id}/retry")).status == 409
 
 
 # --- in parts

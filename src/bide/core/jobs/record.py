@@ -87,7 +87,7 @@ class Job(msgspec.Struct, frozen=True):
     tenant: str = "-"
     status: Status = Status.PENDING
     version: int = 1
-    run: int = 1
+    run: int = 1  # 0 until its files are uploaded
     priority: int = 0
     labels: dict[str, str] = {}
     # When it may be claimed, and when it must have ended.

@@ -13,6 +13,7 @@ Invariants:
 7. A job parks only on ids that are among its `children`, so each id in `waiting_for` is a stored job.
 8. A parked job becomes due as soon as no child that it waits for is unfinished; an id that is not among its `children`
    never delays it.
+9. The run of a job is 0 until all its files are uploaded. If it ends before, it never runs.
 """
 
 from __future__ import annotations
@@ -284,6 +285,14 @@ def target(job: Job, change: Change) -> Status:
     _check_attempt(job, change)
     if job.due is None and kind in (Claimed, Reserved):
         raise WrongStatus(job, change, "the job is not due")
+    # The fence too: an older version leaves the run at 0 when the files of the job are uploaded.
+    if kind is Rerun and job.run == 0 and job.fence == 0:
+        raise WrongStatus(
+            job,
+            change,
+            "the job has no file to run with, because the upload of its file was not complete when the job ended; submit a "
+            "new job with the file",
+        )
     if kind is CancelAsked and not job.held:
         raise WrongStatus(job, change, "no worker holds the job")
     if job.cancel_asked_at is not None and kind in _ENDS_ATTEMPT:
@@ -333,7 +342,7 @@ def _released() -> dict[str, Any]:
 
 
 def _uploaded(job: Job, change: Uploaded, now: float) -> dict[str, Any]:
-    return {"due": max(now, job.run_at or now)}
+    return {"due": max(now, job.run_at or now), "run": 1}
 
 
 def _claimed(job: Job, change: Claimed, now: float) -> dict[str, Any]:

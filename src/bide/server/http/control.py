@@ -149,8 +149,9 @@ OPERATIONS = [
         "retryJob",
         "Run a job again",
         "jobs",
-        description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS, and not while a child job is still being cancelled. "
-        "Finished steps are kept. The job counts as a waiting one of its tenant.",
+        description="Only after ERROR, CANCELLED or PARTIAL_SUCCESS, and not while a child job is still being cancelled, "
+        "nor if the job ended before its file was uploaded. Finished steps are kept. The job counts as a waiting one of its "
+        "tenant.",
         parameters=_PARAMETERS,
         scope="control",
         responses=(

@@ -374,7 +374,7 @@ def _waiting(new: NewJob, upload: Upload) -> NewJob:
     """Return the job that waits for the file. Its fingerprint covers the request and not the upload id, which differs in
     each request.
     """
-    job = replace(new.job, status=Status.UPLOADING, due=None)
+    job = replace(new.job, status=Status.UPLOADING, run=0, due=None)
     identity = msgspec.json.encode(
         [upload.submission, upload.name, upload.content_type, upload.size, upload.promised]
     )

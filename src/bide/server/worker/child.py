@@ -29,6 +29,7 @@ import msgspec
 
 from bide.core.errors import InvalidInput, JobError
 from bide.core.wire.http import INLINE_RESULT
+from bide.server.blobs import file_gone
 from bide.server.blobs.factory import make_blobs
 from bide.server.registry import File, FileRef, Kind, Registry
 from bide.server.upload_record import upload_of
@@ -84,7 +85,12 @@ class HandlerRun:
         given = {(g.job, "" if upload_of(g.job) else g.file.name): g for g in self.run.files}
 
         def resolve(ref: FileRef) -> File:
-            return given_file(given[ref.job, ref.name], self.context.fetch)
+            found = given.get((ref.job, ref.name))
+            if (
+                found is None
+            ):  # an older version stored the job, before its upload or before this was a file
+                raise file_gone(ref.name or f"upload {upload_of(ref.job)}")
+            return given_file(found, self.context.fetch)
 
         values = self.kind.read_input(self.run.input, resolve)
         return ((self.context,) if self.kind.takes_context else ()), values

@@ -14,6 +14,9 @@ from bide.core.jobs.record import FileInfo, Status
 from bide.core.jobs.state_machine import Failed, Rerun, Succeeded, cancel
 from bide.core.wire.http import job_id
 from bide.server.store import (
+    BulkPage,
+    BulkProgress,
+    BulkState,
     CompletedUploads,
     InputFile,
     Inserted,
@@ -203,6 +206,46 @@ class Uploads:
         assert failed.error is not None
         assert failed.error.code == "UPLOAD_ABANDONED"
         assert await store.finish(CompletedUploads((_whole(upload),))) == Missing(gone=True)
+
+    async def test_a_job_that_ended_before_its_upload_cannot_run_again(
+        self, harness: StoreHarness
+    ) -> None:
+        store, uploads, jobs = harness.store, [], []
+        for number in range(1, 6):
+            jobs.append(await harness.put(status=Status.UPLOADING, run=0, due=None))
+            uploads.append(_upload(harness, number, job_id=jobs[-1].id))
+            await store.add_upload(uploads[-1])
+        removed, cancelled, late, stored, abandoned = jobs
+        await store.remove_upload(uploads[0].id)
+        for job in (cancelled, late):
+            await harness.apply(cancel(job))
+        for upload in uploads[2:4]:  # the file of a cancelled job arrives, too
+            await store.finish(CompletedUploads((_whole(upload),), files=(_input_of(upload),)))
+        harness.clock.advance(61)
+        await store.expire_uploads()
+        await harness.apply(cancel(await harness.get(stored.id)))
+        await harness.reopen()
+        never = (removed, cancelled, late, abandoned)
+        for job in never:
+            refusal = await harness.refuse(Rerun(job_id=job.id))
+            assert "submit a new job with the file" in refusal.reason
+        bulk = await harness.run(kind="bide.bulk", queue="bide")
+        page = BulkPage(
+            job_id=bulk.id,
+            owner=bulk.owner or "",
+            fence=bulk.fence,
+            state=BulkState(),
+            ids=tuple(job.id for job in jobs),
+            action="retry",
+            status=frozenset(Status),
+        )
+        done = await harness.store.act(page)
+        assert isinstance(done, BulkProgress)
+        assert (done.changed, done.state.refused) == ((stored.id,), len(never))
+        assert {one.job_id for one in done.state.refusals} == {job.id for job in never}
+        assert "submit a new job with the file" in done.state.refusals[0].detail
+        (claim,) = await harness.claim()
+        assert (claim.job.id, claim.job.run, claim.files) == (stored.id, 2, (_input_of(uploads[3]),))
 
     async def test_an_upload_lives_as_long_as_a_job_that_uses_it(self, harness: StoreHarness) -> None:
         store, upload = harness.store, _upload(harness)
