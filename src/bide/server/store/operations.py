@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core.errors import InvalidInput
-from bide.core.jobs.fair import MUCH, FairTurns, RunningLimits, pick, start_order, wider
+from bide.core.jobs.fair import MUCH, FairTurns, RunningLimits, Slice, pick, start_order, wider
 from bide.core.jobs.record import FAILED, Job, Status
 from bide.core.jobs.retry import BREAKER, LOSS_CODES
 from bide.core.jobs.state_machine import (
@@ -460,6 +460,12 @@ class _Limited:
             tenants, room = self._admitted(dues)
             if self.full_kinds:
                 return []
+            if turns.running is not None:
+                read = Counter(due.job.tenant for due in dues)
+                cut = {tenant for tenant in tenants if read[tenant] >= slice_.limit(tenant)}
+                if _leave_out_excess(tx, tenants, cut, room, turns.running) and slice_.each < MUCH:
+                    slice_ = _longer(slice_, room)  # there may be jobs of another kind
+                    continue
             if len(tenants) >= slice_.tenants:  # there may be other tenants, so each gets one turn
                 room = min(room, len(tenants))
             picked = pick(tenants, turn, slice_, room, frozenset())
@@ -516,7 +522,7 @@ def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns
             _add_fresh(by_tenant, fresh, cut)
         if turns.running is not None and _leave_out_excess(tx, by_tenant, cut, room, turns.running):
             if slice_.each < MUCH:  # there may be jobs of another kind
-                slice_ = slice_._replace(each=min(4 * max(slice_.each, room), MUCH), alone=False)
+                slice_ = _longer(slice_, room)
                 continue
             cut.clear()
         picked = pick(by_tenant, turn, slice_, room, cut)
@@ -524,6 +530,11 @@ def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns
             turns.put(request.queue, request.kinds, picked[1])
             return picked[0]
         slice_ = wider(slice_, len(by_tenant), room)
+
+
+def _longer(slice_: Slice, room: int) -> Slice:
+    """A slice with more jobs of each tenant."""
+    return slice_._replace(each=min(4 * max(slice_.each, room), MUCH), alone=False)
 
 
 def _leave_out_excess(

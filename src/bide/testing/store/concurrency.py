@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 
+from bide.core.jobs.fair import Weights
 from bide.core.jobs.record import Child, Job, Status
 from bide.core.jobs.state_machine import (
     CancelAsked,
@@ -178,6 +180,27 @@ class Concurrency:
         await put(harness, "work b 0", 3, tenant="b")
         jobs = await claimed(harness, 6, {"work": 9})
         assert [job.tenant for job in jobs] == ["a", "b"] * 3
+
+    async def test_limits_of_the_running_jobs_of_a_tenant_apply_too(self, harness: StoreHarness) -> None:
+        harness.store.share_by(
+            Weights(), lambda tenant, kind: (3 if tenant == "a" else None, 1 if kind == "free" else None)
+        )
+        await put(harness, None, 30, kind="free", tenant="a")
+        await put(harness, "work a 0", 3, tenant="a")
+        await put(harness, "work a 1", 3, tenant="a")
+        await put(harness, None, 3, kind="free", tenant="b")
+        await put(harness, "work b 0", 3, tenant="b")
+        jobs = await claimed(harness, 8)
+        expected = {("a", "free"): 1, ("a", "work"): 2, ("b", "free"): 1, ("b", "work"): 2}
+        assert Counter((job.tenant, job.kind) for job in jobs) == expected
+        assert await claimed(harness, 8) == []
+        (first, *_) = [job for job in jobs if (job.tenant, job.kind) == ("a", "work")]
+        await harness.succeed(first)
+        assert [(job.tenant, job.kind) for job in await claimed(harness, 8)] == [("a", "work")]
+        # A limit of the whole kind is shared by the tenants that may start more.
+        await put(harness, "work", 2, tenant="a")
+        await put(harness, "work", 2, tenant="c")
+        assert [job.tenant for job in await claimed(harness, 8)] == ["c", "c"]
 
     async def test_claims_at_the_same_time_keep_the_limit(self, harness: StoreHarness) -> None:
         for key in ("a", "b", "c"):
