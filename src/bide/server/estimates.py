@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bide.core.clock import Clock, SystemClock, render_instant
 from bide.core.jobs.record import SUCCESSFUL, Job, Progress, Status
 from bide.core.pacing.hazard import Sketch, SurvivalCurve
-from bide.core.pacing.intervals import Hints, remaining_by_progress, retry_after
+from bide.core.pacing.intervals import PROGRESS_SPREAD, Hints, remaining_by_progress, retry_after
 from bide.core.wire.http import Eta, Event
 
 ENOUGH = 3  # observations that an eta needs
@@ -103,7 +103,7 @@ class Estimates:
             reported_at - job.started_at, progress.percent if progress else None
         )
         if left is not None:
-            return _eta(*(reported_at + factor * left for factor in (0.7, 1.0, 1.5)))
+            return _eta(*(reported_at + factor * left for factor in PROGRESS_SPREAD))
         sketch = self._sketches.get(job.kind)
         if sketch is None or sketch.count < ENOUGH:
             return None

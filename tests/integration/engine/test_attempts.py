@@ -46,6 +46,14 @@ async def test_start_hooks_run_once_a_child(harness: EngineHarness) -> None:
     assert all(len(result(j)) == 1 for j in jobs)
 
 
+async def test_the_end_has_the_duration_that_the_progress_predicted(harness: EngineHarness) -> None:
+    halfway, without = await harness.run("halfway", {"seconds": 0.3}), await harness.run("add", {"a": 1})
+    end = (await harness.events(halfway.id))[-1].job
+    low, middle, high = end["predicted"]
+    assert 0 < low < middle < high
+    assert "predicted" not in (await harness.events(without.id))[-1].job
+
+
 async def test_retries_are_visible_and_counted(harness: EngineHarness, log: Path) -> None:
     job = await harness.run("fails", {"log": str(log), "times": 2})
     assert result(job) == 3

@@ -11,7 +11,7 @@ import pytest
 from bide.client.metrics import metrics_text
 from bide.core.errors import ErrorInfo, Problem
 from bide.core.jobs.record import Job
-from bide.core.jobs.state_machine import FailedForNow, Lost, PriorityChanged
+from bide.core.jobs.state_machine import FailedForNow, Lost, PriorityChanged, Succeeded
 from bide.server.config import AdmissionConfig, Config, LimitsConfig
 from bide.server.http.metrics import MAX_CODES
 from bide.server.limits import MOST_SERIES
@@ -80,11 +80,27 @@ async def test_the_accuracy_of_eta(service: Service) -> None:
     found = await read(service)
     of_echo = {k: v for k, v in found.items() if k.startswith("bide_eta_outcomes")}
     # Nothing is predicted from fewer than three durations.
-    assert of_echo['bide_eta_outcomes_total{kind="echo",outcome="within"}'] >= 3
-    assert of_echo['bide_eta_outcomes_total{kind="echo",outcome="late"}'] == 1
-    assert of_echo['bide_eta_outcomes_total{kind="echo",outcome="early"}'] == 1
-    assert found['bide_eta_error_seconds_count{kind="echo"}'] == sum(of_echo.values()) == 5
-    assert 55 < found['bide_eta_error_seconds_sum{kind="echo"}'] < 65
+    assert of_echo['bide_eta_outcomes_total{basis="durations",kind="echo",outcome="within"}'] >= 3
+    assert of_echo['bide_eta_outcomes_total{basis="durations",kind="echo",outcome="late"}'] == 1
+    assert of_echo['bide_eta_outcomes_total{basis="durations",kind="echo",outcome="early"}'] == 1
+    assert (
+        found['bide_eta_error_seconds_count{basis="durations",kind="echo"}']
+        == sum(of_echo.values())
+        == 5
+    )
+    assert 55 < found['bide_eta_error_seconds_sum{basis="durations",kind="echo"}'] < 65
+
+
+async def test_the_accuracy_of_eta_by_progress(service: Service) -> None:
+    for seconds, predicted in ((2, (1.7, 2, 2.5)), (5, (1.7, 2, 2.5)), (1, (1.7, 2, 2.5)), (9, None)):
+        await service.submit()
+        job = await service.claim()
+        service.clock.advance(seconds)
+        await service.apply(Succeeded(job_id=job.id, fence=job.fence, predicted=predicted))
+    found = await read(service)
+    name = 'bide_eta_outcomes_total{basis="progress",kind="echo",outcome="%s"}'
+    assert [found[name % outcome] for outcome in ("early", "within", "late")] == [1, 1, 1]
+    assert found['bide_eta_error_seconds_sum{basis="progress",kind="echo"}'] == 4
 
 
 async def test_throttled_tenants_have_a_limited_number_of_series(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ class Succeeded(Change, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
     progress: Progress | None = None
     remove_input: bool = False  # remove the uploads of the input, because no retry needs them
+    # How long the attempt would take according to its progress halfway: low, middle and high. For the accuracy of `eta`.
+    predicted: tuple[float, float, float] | None = None
 
 
 class RetryClaim(msgspec.Struct, frozen=True):

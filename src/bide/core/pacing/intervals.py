@@ -119,6 +119,10 @@ def retry_after(wait: float) -> int:
     return max(1, min(LONGEST_HINT, math.ceil(wait)))
 
 
+# The range of a prediction from the progress of a job: factors of the remaining time.
+PROGRESS_SPREAD = (0.7, 1.0, 1.5)
+
+
 def remaining_by_progress(elapsed: float, percent: float | None) -> float | None:
     """Return the remaining seconds according to the job's progress; None without usable progress."""
     if percent is None or percent < 1.0 or elapsed <= 0:

@@ -80,8 +80,9 @@ class Metrics:
         self._failures: Counter[tuple[str, str, str]] = Counter()  # by kind, code and outcome
         self._codes: dict[str, set[str]] = defaultdict(set)  # that have series, by kind
         self._lost: Counter[tuple[str, str]] = Counter()  # by kind and reason
-        self._etas: Counter[tuple[str, str]] = Counter()  # by kind and outcome
-        self._eta_errors: dict[str, DurationHistogram] = defaultdict(DurationHistogram)
+        self._etas: Counter[tuple[str, str, str]] = Counter()  # by kind, basis and outcome
+        # By kind and basis.
+        self._eta_errors: dict[tuple[str, ...], DurationHistogram] = defaultdict(DurationHistogram)
         self.operations = [
             HttpOperation(
                 "GET",
@@ -126,16 +127,22 @@ class Metrics:
         if (seconds := job.get("seconds")) is None:
             return
         self._running[kind].add(seconds)
-        spread = self._components.estimates.latest_spread(kind) if status in SUCCESSFUL else None
-        if spread is not None:
-            low, middle, high = spread
-            for outcome, found in (
-                ("early", seconds < low),
-                ("within", low <= seconds <= high),
-                ("late", seconds > high),
-            ):
-                self._etas[kind, outcome] += found  # all of them, so that ratios are known
-            self._eta_errors[kind].add(abs(seconds - middle))
+        if status in SUCCESSFUL:
+            spread = self._components.estimates.latest_spread(kind)
+            if spread is not None:
+                self._count_eta(kind, "durations", spread, seconds)
+            if (predicted := job.get("predicted")) is not None:
+                self._count_eta(kind, "progress", predicted, seconds)
+
+    def _count_eta(self, kind: str, basis: str, predicted: Sequence[float], seconds: float) -> None:
+        low, middle, high = predicted
+        for outcome, found in (
+            ("early", seconds < low),
+            ("within", low <= seconds <= high),
+            ("late", seconds > high),
+        ):
+            self._etas[kind, basis, outcome] += found  # all of them, so that ratios are known
+        self._eta_errors[kind, basis].add(abs(seconds - middle))
 
     def _count_failure(self, job: dict[str, Any], outcome: str) -> None:
         kind, error = job["kind"], job.get("error")
@@ -228,15 +235,16 @@ class Metrics:
         )
         yield _of_counts(
             "bide_eta_outcomes",
-            "Jobs that succeeded, by whether the attempt ended before, within or after the range of `eta` at its start.",
-            ("kind", "outcome"),
+            "Jobs that succeeded, by whether the attempt ended before, within or after the range of `eta` at its start "
+            "(`durations`), and of `eta` halfway (`progress`).",
+            ("kind", "basis", "outcome"),
             self._etas,
         )
         yield _of_durations(
             "bide_eta_error_seconds",
-            "Seconds between the end that `eta` predicts at the start of the attempt and the actual end.",
-            ("kind",),
-            {(kind,): found for kind, found in self._eta_errors.items()},
+            "Seconds between the end that such an `eta` predicts and the actual end.",
+            ("kind", "basis"),
+            self._eta_errors,
         )
         yield _of_durations(
             "bide_job_waiting_seconds",

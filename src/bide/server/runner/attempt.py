@@ -12,6 +12,7 @@ from bide.core.jobs.breaker import BreakerState
 from bide.core.jobs.record import Job, Progress, Status
 from bide.core.jobs.retry import BreakerOpen, Outcome, Raised, Returned, Stopped, Vanished
 from bide.core.jobs.state_machine import Begun, Change, Emitted, Parked, StepStarted, advance
+from bide.core.pacing.intervals import PROGRESS_SPREAD, remaining_by_progress
 from bide.core.wire.traces import process_span_id, render_traceparent
 from bide.server.progress import LiveProgress, attempt_key
 from bide.server.registry import Kind
@@ -20,6 +21,7 @@ from bide.server.worker import protocol as p
 from bide.server.worker.supervisor import ChildProcess
 
 CANCEL, SHUTDOWN, LEASE_LOST = "cancel", "shutdown", "lease-lost"
+HALFWAY = 50.0  # percent
 HANGS = ("TIMEOUT", "STALLED")  # a call that does not return has failed
 
 
@@ -46,6 +48,8 @@ class Attempt:
         self.last_activity = 0.0
         self.key = attempt_key(job)
         self.live = LiveProgress(0, job.progress or Progress())
+        self.predicted: tuple[float, float, float] | None = None  # durations by its progress
+        self._predicted_at = 0.0  # percent
         self.log: list[dict[str, Any]] = []
         self.output: list[msgspec.Raw] = []  # chunks that wait to be stored
         self._chunks = 0  # number of chunks before them in this attempt
@@ -77,9 +81,23 @@ class Attempt:
         """Whether the handler has ended and its end waits until an earlier message is stored."""
         return any(isinstance(message, p.AttemptEnd) for message in self.inbox)
 
-    def update_progress(self, progress: Progress | None, at: float) -> None:
+    def update_progress(self, progress: Progress | None, at: float, *, final: bool = False) -> None:
+        """`final`: the handler has ended, so the progress predicts nothing."""
         if progress is not None:
             self.live = LiveProgress(self.live.number + 1, progress, at)
+            if not final and self._predicted_at < HALFWAY:
+                self._predict(progress.percent, at)
+
+    def _predict(self, percent: float | None, at: float) -> None:
+        """Record how long the attempt takes according to its progress: at the first report from HALFWAY on, or at the last
+        one before it.
+        """
+        begun = self.job.started_at if self.job.running else None
+        elapsed = at - (self.started_at if begun is None else begun)
+        left = remaining_by_progress(elapsed, percent)
+        if left and percent is not None:  # none at the end of the work
+            low, middle, high = (elapsed + factor * left for factor in PROGRESS_SPREAD)
+            self.predicted, self._predicted_at = (low, middle, high), percent
 
     def add_line(self, line: dict[str, Any], at: float) -> None:
         """Add a line to the job's log; `at` is the time of the store's clock."""

@@ -393,7 +393,7 @@ class Runner:
                     | p.AttemptParked()
                     | p.AttemptStopped()
                 ):
-                    attempt.update_progress(message.progress, self._store.now())
+                    attempt.update_progress(message.progress, self._store.now(), final=True)
                     if isinstance(message, p.AttemptFailed) and message.trace is not None:
                         attempt.trace = message.trace
                         line = {"level": "error", "message": message.trace}
@@ -686,7 +686,7 @@ class Runner:
             return outcome
         if isinstance(outcome, Raised) and outcome is attempt.cause:
             outcome = attempt.excused(outcome, attempt.hung)
-        return settle(
+        change = settle(
             attempt.job,
             outcome,
             attempt.kind.policy,
@@ -695,6 +695,9 @@ class Runner:
             progress=attempt.live.progress if attempt.live.number else None,
             first_attempts=self._take_first_attempts(attempt.kind.name, outcome),
         )
+        if attempt.predicted is not None and isinstance(change, changes.Succeeded):
+            return replace(change, predicted=attempt.predicted)
+        return change
 
     def _take_first_attempts(self, kind: str, outcome: Outcome) -> int:
         """The first attempts to report with a failed attempt."""

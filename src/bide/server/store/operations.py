@@ -196,6 +196,8 @@ def _facts_of(change: Change) -> dict[str, Any] | None:
         return {"lost": "process" if change.lease is None else "lease"}
     if isinstance(change, FailedForNow) and not isinstance(change, Delayed):
         return {"failed": True}
+    if isinstance(change, Succeeded) and change.predicted is not None:
+        return {"predicted": change.predicted}
     return None
 
 
