@@ -139,8 +139,9 @@ def test_an_attempt_whose_process_died_is_in_the_trace(
     assert second.attributes["bide.outcome"] == "succeeded" and first.id in second.links
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 async def test_the_spans_of_a_client_and_of_its_job_are_one_trace(
-    service: ServiceProcess, receiver: OtlpReceiver
+    service: ServiceProcess, receiver: OtlpReceiver, processes: int
 ) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
@@ -149,7 +150,7 @@ async def test_the_spans_of_a_client_and_of_its_job_are_one_trace(
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{receiver.url}/v1/traces")))
     tracer = provider.get_tracer("program")
-    async with AsyncClient(service.url, tracer=tracer) as client:
+    async with AsyncClient(service.url, tracer=tracer, processes=processes) as client:
         with tracer.start_as_current_span("program") as program:
             job = await client.submit("album", {"fails": False})
             await job.result(timeout=30)

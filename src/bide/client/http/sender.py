@@ -20,7 +20,7 @@ import msgspec
 
 from bide.client.apis import Answer, Api, BadPoll, Call, Throttled
 from bide.client.apis.values import absolute, header, without_credentials
-from bide.client.client_tracer import ClientTracer
+from bide.client.client_tracer import RequestTracer
 from bide.client.http.signer import Signer
 from bide.client.http.transport import (
     ANSWER_TIMEOUT,
@@ -139,7 +139,7 @@ class Sender:
         self._wake_poller = wake_poller
         self._queue = asyncio.Lock()
         self._answer = asyncio.Event()  # an answer has arrived
-        self.tracer: ClientTracer | None = None
+        self.tracer: RequestTracer | None = None
 
     # --- requests that a caller waits for
 

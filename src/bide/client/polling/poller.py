@@ -37,6 +37,7 @@ from bide.client.apis import (
 )
 from bide.client.apis.bide import ENDINGS, BideApi
 from bide.client.apis.values import origin
+from bide.client.client_tracer import set_polled
 from bide.client.http.sender import Sender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
@@ -389,7 +390,7 @@ class Poller:
         try:
             call = self.api.calls.ask(job.ref, etag, hold)
             if self.sender.tracer is not None:
-                self.sender.tracer.polling([job.context])
+                set_polled([job.context])
             answer = await self.sender.exchange(call, worker)
             # Most answers about a job are byte for byte the same as the one before.
             same = self.api.by_body and answer.status == 200 and "Retry-After" not in answer.headers
@@ -468,7 +469,7 @@ class Poller:
             planned.key.requests += 1
         try:
             if self.sender.tracer is not None:
-                self.sender.tracer.polling([planned.key.context for planned in jobs])
+                set_polled([planned.key.context for planned in jobs])
             answer = await self.sender.exchange(call, worker)
             found = self.api.read_many(refs, answer)
         except (ServiceUnreachable, UnusableService) as error:

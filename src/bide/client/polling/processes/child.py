@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bide.client.apis.bide import BideApi
 from bide.client.budgets.backend import open_backend
 from bide.client.budgets.file import BudgetFolder
 from bide.client.budgets.shared import BudgetConnection
+from bide.client.client_tracer import Carrier, polled
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.client.job_state import JobState
@@ -98,6 +100,45 @@ class StaggeredTiming(Timing):
         return super().later(at + self._rng.random() * min(part * wait, most * self.speed), what)
 
 
+class RequestReport:
+    """A request that the child sends and the parent makes a span of. The service gets the trace of the caller."""
+
+    def __init__(self, channel: m.MessageChannel, method: str, url: str, poll: bool) -> None:
+        self._channel = channel
+        self._call = method, url
+        self._callers: list[Carrier] | None = list(polled.get()) if poll else None
+        self._began = time.time_ns()
+        self._status: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self._callers is None or len(self._callers) != 1:
+            return {}
+        parent, state = self._callers[0]
+        return {"traceparent": parent, **({"tracestate": state} if state else {})}
+
+    def answered(self, status: int) -> None:
+        self._status = status
+
+    def __enter__(self) -> RequestReport:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+        times = self._began, time.time_ns()
+        failed = None if kind is None else kind.__name__
+        self._channel.send(m.RequestSent(*self._call, self._callers, times, self._status, failed))
+
+
+class RequestReporter:
+    """Reports each request to the parent."""
+
+    def __init__(self, channel: m.MessageChannel) -> None:
+        self._channel = channel
+
+    def request(self, method: str, url: str, *, submission: bool, poll: bool) -> RequestReport:
+        return RequestReport(self._channel, method, url, poll)
+
+
 class PollingProcess:
     """The child process; it is the listener of all of its jobs."""
 
@@ -130,6 +171,8 @@ class PollingProcess:
             timing=timing,
             rng=rng,
         )
+        if start.traced:
+            self._poller.sender.tracer = RequestReporter(channel)
         self._syncs: dict[int, KindSync] = {}
         self._jobs: dict[int, JobState] = {}
         self._numbers: dict[JobState, int] = {}
@@ -157,7 +200,7 @@ class PollingProcess:
 
     def _watch(self, message: m.WatchJob) -> None:
         job = JobState(message.ref, "", message.submitted_at)
-        job.etag = message.etag
+        job.etag, job.context = message.etag, message.caller
         job.seen = None if message.seen is None else m.unpack(message.seen)
         self._jobs[message.number] = job
         self._numbers[job] = message.number

@@ -17,6 +17,7 @@ import msgspec
 
 from bide.client.apis import Ref, Seen
 from bide.client.apis.form import Description
+from bide.client.client_tracer import Carrier
 from bide.client.polling.schedule import PollSettings
 from bide.core.pacing.budget import Limit
 
@@ -46,6 +47,7 @@ class StartPolling(PollingMessage):
     clock: tuple[float, float]  # speed, and start
     search: list[str]  # sys.path of the parent
     shared: tuple[str, str] | None = None  # URL and name of a budget that machines share
+    traced: bool = False  # report each request
 
     def __repr__(self) -> str:
         return f"<StartPolling {self.form.name}>"
@@ -82,6 +84,7 @@ class WatchJob(PollingMessage):
     seen: bytes | None
     etag: str | None
     options: dict[str, Any]
+    caller: Carrier | None = None  # the span in which the program submitted the job, or began to wait
 
 
 class UnwatchJob(PollingMessage):
@@ -139,6 +142,20 @@ class PollingHeartbeat(PollingMessage):
     refused: int  # requests that the API rejected because there were too many, since the last heartbeat
 
 
+class RequestSent(PollingMessage):
+    """A request, of which the parent makes a span. `status`: None if there was no answer."""
+
+    method: str
+    url: str
+    callers: list[Carrier] | None  # of the jobs of a poll; None: it is no poll
+    times: tuple[int, int]  # begin and end, in nanoseconds
+    status: int | None
+    error: str | None
+
+    def __repr__(self) -> str:
+        return f"<RequestSent {self.status}>"
+
+
 class LogLine(PollingMessage):
     """A line for the parent's log."""
 
@@ -149,7 +166,9 @@ class LogLine(PollingMessage):
 ParentMessage = (
     StartPolling | CredentialUpdate | KindKnowledge | WatchJob | UnwatchJob | KindNews | StopPolling
 )
-ChildMessage = JobObserved | JobGivenUp | CredentialRejected | KindNews | PollingHeartbeat | LogLine
+ChildMessage = (
+    JobObserved | JobGivenUp | CredentialRejected | KindNews | PollingHeartbeat | RequestSent | LogLine
+)
 
 
 def pack(seen: Seen | None) -> bytes | None:

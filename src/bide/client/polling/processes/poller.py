@@ -20,11 +20,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bide.client.apis import Api, Denied
 from bide.client.apis.bide import BideApi
 from bide.client.budgets.account_budget import AccountBudget
 from bide.client.budgets.file import BudgetFolder, FileBudget
 from bide.client.budgets.shared import SharedBudget
+from bide.client.client_tracer import ClientTracer, carrier_of
 from bide.client.http.retrying import Retrying, RetryPolicy
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
@@ -77,6 +80,12 @@ class ProcessPoller(Poller):
         self._children = [_ChildSlot(self) for _ in range(processes)]
         self._supervision = asyncio.create_task(self._supervise())
 
+    @property
+    def tracer(self) -> ClientTracer | None:
+        """Makes the spans of the requests of the children."""
+        found = self.sender.tracer
+        return found if isinstance(found, ClientTracer) else None
+
     # --- jobs
 
     def watch(
@@ -117,7 +126,14 @@ class ProcessPoller(Poller):
         job = assigned.job
         kind = self._kinds[assigned.kind][0]
         return m.WatchJob(
-            number, kind, job.ref, job.submitted_at, m.pack(job.seen), job.etag, assigned.options
+            number,
+            kind,
+            job.ref,
+            job.submitted_at,
+            m.pack(job.seen),
+            job.etag,
+            assigned.options,
+            None if job.context is None else carrier_of(job.context),
         )
 
     def _forget(self, job: JobState) -> tuple[int, _ChildSlot]:
@@ -165,6 +181,15 @@ class ProcessPoller(Poller):
                 task = asyncio.create_task(self._renew(child, generation))
                 self._renewals.add(task)
                 task.add_done_callback(self._renewals.discard)
+            case m.RequestSent() if self.tracer is not None:
+                self.tracer.record(
+                    message.method,
+                    message.url,
+                    message.callers,
+                    message.times,
+                    message.status,
+                    message.error,
+                )
             case m.LogLine(level, text):
                 log.log(level, "%s", text)
 
@@ -364,7 +389,7 @@ class _ChildSlot:
 
     def _brief(self, channel: m.MessageChannel) -> None:
         poller = self._poller
-        channel.send(poller._start)
+        channel.send(msgspec.structs.replace(poller._start, traced=poller.tracer is not None))
         channel.send(poller.credential_update())
         for kind in poller._kinds:
             channel.send(poller.kind_knowledge(kind))
