@@ -55,10 +55,13 @@ async (rules) => {
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "bide.toml").write_text("[admission.queues.press]\nbacklog = 3\n")
     process = ServiceProcess(
-        tmp_path_factory.mktemp("service"),
+        folder,
         "tests.apps.dashboard:app",
         workers=4,
+        env={"BIDE_CONFIG": str(folder / "bide.toml")},
         options=["--webhooks-allow-private"],
     )
     process.start()
@@ -410,6 +413,34 @@ def test_a_queue_is_paused_and_resumed(page: Any, service: ServiceProcess) -> No
     page.click("button[aria-label='Resume gpu']")
     page.wait_for_selector("button[aria-label='Pause gpu']")
     assert not any(queue["paused"] for queue in service.ask("GET", "/queues")["queues"])
+
+
+def test_breakers_retry_budgets_and_back_pressure_are_shown(page: Any, service: ServiceProcess) -> None:
+    show(page, service)
+    jobs = [submit(service, kind, {}) for kind in ("charge", "flaky")]
+    page.wait_for_selector(".warnings li:has-text('breaker-open'):has-text('vendor')")
+    until(lambda: any(one["waiting"] for one in service.ask("GET", "/queues")["retryBudgets"]))
+    service.ask("POST", "/queues/press/pause")
+    refusal = ".warnings li:has-text('overloaded'):has-text('press')"
+
+    def refused() -> bool:
+        """Whether the warning is shown. It is there for some seconds after a refusal."""
+        answer = page.request.post(f"{service.url}/jobs", data={"kind": "charge"})
+        if answer.status == 202:
+            jobs.append(answer.json()["jobId"])
+            return False
+        assert (answer.status, answer.json()["code"]) == (503, "overloaded")
+        return bool(page.locator(refusal).count())
+
+    until(refused)
+    page.click(".warnings li:has-text('breaker-open') a:has-text('Open queues')")
+    page.wait_for_selector(
+        ".warnings li:has-text('Breaker vendor is open since'):has-text('next probe')"
+    )
+    page.wait_for_selector(".warnings li:has-text('Kind flaky has too many retries: 1 job waits')")
+    for job in jobs:
+        service.ask("POST", f"/jobs/{job}/cancel")
+    service.ask("POST", "/queues/press/resume")
 
 
 def test_a_form_submits_a_job_and_names_what_is_wrong(page: Any, service: ServiceProcess) -> None:

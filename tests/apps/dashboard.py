@@ -140,3 +140,19 @@ def render(ctx: Context, scene: str, seconds: float = 0.2) -> str:
     """Render a scene."""
     time.sleep(seconds)
     return scene
+
+
+app.breaker("vendor", failures=1, open_for=300.0)
+
+
+@app.job(queue="press", retries=3)
+def charge(ctx: Context) -> None:
+    """Call a dependency that fails."""
+    with ctx.breaker("vendor"):
+        raise ConnectionError("the vendor does not answer")
+
+
+@app.job(queue="press", retries=3, backoff=0.01, retry_budget=0.0, retry_minimum=1.0)
+def flaky(ctx: Context) -> None:
+    """Fail more often than its budget of retries allows."""
+    raise ConnectionError("no answer")
