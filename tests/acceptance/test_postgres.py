@@ -180,6 +180,10 @@ def test_the_commands_know_the_store(tmp_path: Path, postgres: Postgres) -> None
         0,
         json.dumps({"database": url, "applied": []}) + "\n",
     )
+    code, key = say("keys", "create", "--store", url, "--scope", "admin")
+    assert code == 0 and key.startswith("bide_")
+    code, said = say("keys", "list", "--store", url, "--json")
+    assert json.loads(said)["id"] == key.split("_")[1] and key.split("_")[2].strip() not in said
     code, said = say("doctor", "--data", str(tmp_path), "--store", url)
     assert code == 1, "tests run without fsync"
     assert "fsync = off" in said and "in a power cut" in said

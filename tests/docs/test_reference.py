@@ -304,8 +304,11 @@ def error_codes() -> set[str]:
 def test_the_tests_that_the_page_on_security_names_exist() -> None:
     page = (ROOT / "docs" / "explanation" / "security.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
-    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
-    found = {name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)\(", text, re.M)}
+    paths = [*(ROOT / "tests").rglob("test_*.py"), *(SOURCE / "testing").rglob("*.py")]
+    texts = [path.read_text() for path in paths]
+    found = {
+        name for text in texts for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", text, re.M)
+    }
     assert len(named) > 40 and named <= found, named - found
     for path in re.findall(r"`(tests/[\w/]+\.py)`", page):
         assert (ROOT / path).exists(), path

@@ -122,6 +122,17 @@ async def test_jobs_that_are_accepted_between_two_reads_count() -> None:
     assert told is not None and (told["predictedWait"], told["retryAfter"]) == (None, 5)
 
 
+async def test_a_refusal_does_not_say_how_many_jobs_wait() -> None:
+    """They may be those of other tenants."""
+    bench = Bench(seconds=None, backlog=10)
+    bench.wait(4711)
+    job = Job("j", "work", "default", NOW, NOW, due=NOW)
+    with pytest.raises(Overloaded) as refused:
+        await bench.admission.check(NewJob(job, b"{}"))
+    assert "bound of 10" in refused.value.detail
+    assert "471" not in f"{refused.value.detail} {refused.value.members}"
+
+
 async def test_a_job_that_cannot_meet_its_deadline_is_refused() -> None:
     bench = Bench(deadlines=True)
     bench.wait(49)  # 100 s

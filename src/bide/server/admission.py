@@ -178,7 +178,8 @@ class Admission:
             return None
         wait = self.predicted_wait(job.queue)
         seconds = None if wait is None else (waiting + 1 - most) * wait / (waiting + 1)
-        text = f"{waiting} jobs wait in queue {job.queue}; the bound is {most:g}"
+        # Not how many wait: most of them may be those of other tenants.
+        text = f"queue {job.queue} has reached its bound of {most:g} waiting jobs"
         return _overloaded(text, job.queue, wait, seconds)
 
     def _over_wait(

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from bide.server.config import AuthConfig, Config, HttpConfig, WebhookConfig
 from bide.server.http.routing import HttpOperation
 from bide.server.identities import Scope, authenticator
 from bide.server.identities.keys import USE_INTERVAL
-from bide.server.store import EventFilter, Filter, RecordFilter
+from bide.server.store import EventFilter, Filter, RecordFilter, StoreUnavailable
 from bide.server.store.transactional_store import TransactionalStore, UploadFilter
 from bide.server.webhooks import publisher
 from bide.server.webhooks.retry import BREAKER_FAILURES
@@ -284,9 +284,45 @@ async def test_lists_and_statistics_are_of_one_tenant(stored: Site) -> None:
     assert page["events"] == []
 
 
+async def test_live_events_are_of_one_tenant(site: Site) -> None:
+    """An event stream, and a WebSocket with the ids of jobs of another tenant and without a filter."""
+    service = site.service
+    foreign, unknown = await submit(site, site.a), "01" + "0" * 24
+    async with listening(service) as client, contextlib.AsyncExitStack() as opened:
+        bearer = {"Authorization": f"Bearer {site.b}"}
+        stream = listen(await client.get("/events", headers={**SSE, **bearer}))
+        snapshot = await anext(stream)
+        url = str(client._base_url).rstrip("/").replace("http", "ws", 1) + "/ws"
+        connect = websockets.asyncio.client.connect(url, proxy=None, additional_headers=bearer)
+        socket = await opened.enter_async_context(connect)
+
+        async def hear() -> dict[str, Any]:
+            heard: dict[str, Any] = json.loads(await asyncio.wait_for(socket.recv(), 20))
+            return heard
+
+        answers = []
+        for job_id in (foreign, unknown):
+            await socket.send(json.dumps({"subscribe": {"jobs": [job_id]}}))
+            answers.append(json.dumps((await hear())["problem"]).replace(job_id, "ID"))
+        assert answers[0] == answers[1] and "does not exist" in answers[0]
+        await socket.send(json.dumps({"subscribe": {"filter": {}}}))
+        for text in map(json.dumps, (snapshot.data, await hear())):
+            assert foreign not in text and '"PENDING": 1' not in text, text
+        await service.finish(await service.claim())  # the job of `a`
+        mine = await submit(site, site.b)
+        assert (await hear())["jobId"] == mine
+        heard = await asyncio.wait_for(anext(stream), 20)
+        assert heard.data["jobId"] == mine
+
+
 async def test_keys_of_submissions_are_of_one_tenant(site: Site) -> None:
-    job = {"kind": "echo", "input": {"value": 1}}
-    for path, headers in (("/jobs", {"Idempotency-Key": "one"}), ("/jobs?dedupe=content", {})):
+    echo = {"kind": "echo", "input": {"value": 1}}
+    unique = {"kind": "preview", "input": {"video": "v"}}
+    for path, job, headers in (
+        ("/jobs", echo, {"Idempotency-Key": "one"}),
+        ("/jobs?dedupe=content", echo, {}),
+        ("/jobs", unique, {}),
+    ):
         replies = [
             await site.service.call("POST", path, json=job, key=key, headers=headers)
             for key in (site.a, site.b, site.a)
@@ -538,6 +574,63 @@ async def test_a_replica_notices_a_revoked_key(tmp_path: Path, monkeypatch: pyte
         await until(200)
         await elsewhere.revoke(key.id)
         await until(401)
+
+
+async def test_while_keys_cannot_be_checked_requests_get_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "REFRESH", 0.02)
+    monkeypatch.setattr(authenticator, "STALE", 0.1)
+    async with protected(tmp_path).opened() as service:
+        key = await service.key("a")
+
+        async def until(status: int) -> None:
+            async with asyncio.timeout(20):
+                while (await service.call("GET", "/jobs", key=key)).status != status:
+                    await asyncio.sleep(0.02)
+
+        def failing(error: Exception) -> Callable[..., Awaitable[dict[str, str]]]:
+            async def records(*_: Any) -> dict[str, str]:
+                raise error
+
+            return records
+
+        for error in (StoreUnavailable("it is gone"), RuntimeError("a mistake")):
+            await until(200)
+            with monkeypatch.context() as patched:
+                patched.setattr(service.store, "records", failing(error))
+                await until(503)
+        await until(200)
+
+
+async def test_what_the_page_on_security_does_not_promise(site: Site) -> None:
+    """Durations, kinds and event numbers come from all tenants; a signed URL outlives its key."""
+    service = site.service
+    for _ in range(3):
+        await submit(site, site.a)
+        job = await service.claim()
+        service.clock.advance(2)
+        await service.finish(job)
+    mine = await submit(site, site.b)
+    known = (await service.call("GET", "/kinds", key=site.b)).json()["kinds"]
+    assert {one["kind"]: one["durations"] for one in known}["echo"]["jobs"] == 3
+    page = (await service.call("GET", "/events", key=site.b)).json()
+    assert [event["jobId"] for event in page["events"]] == [mine]
+    assert int(page["next"].rpartition("-")[2]) > 3
+    await service.claim()
+    assert (await service.call("GET", f"/jobs/{mine}", key=site.b)).json()["eta"] is not None
+
+    revoked = await service.key("b", "submit")
+    wanted = {"name": "a.txt", "size": 3}
+    lines = {"Host": "bide.example"}
+    made = await service.call("POST", "/uploads/presign", json=wanted, headers=lines, key=revoked)
+    signed = made.json()
+    gone = f"/keys/{revoked.split('_')[1]}"
+    assert (await service.call("DELETE", gone, key=site.a)).status == 204
+    assert (await service.call("GET", "/uploads", key=revoked)).status == 401
+    path = signed["url"].removeprefix("http://bide.example")
+    lines = {**signed["headers"], "Content-Length": "3"}
+    assert (await service.call(signed["method"], path, body=b"abc", headers=lines)).status == 200
 
 
 # --- open streams

@@ -133,12 +133,12 @@ class Authenticator:
                 await self.refresh()
                 for of in self._types:
                     await of.save()
-            except StoreUnavailable as error:
+            except Exception as error:
+                if not isinstance(error, StoreUnavailable):
+                    log.exception("the identities were not read; the service tries again")
                 if not self._stale and time.monotonic() - self._read_at > STALE:
                     self._stale = True
                     log.error("requests get 503, because credentials cannot be checked: %s", error)
-            except Exception:
-                log.exception("the identities were not read; the service tries again")
 
     async def refresh(self) -> None:
         """Read the identities if they have changed, and end the streams of those that are no longer valid."""
