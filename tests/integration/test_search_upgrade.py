@@ -85,8 +85,13 @@ async def test_a_large_sqlite_file_is_indexed_while_the_service_runs(
         else:
             assert found == [job for job in newest if job.finished_at is not None]
         states += 1
-        if states in (3, 9):  # the service may be restarted meanwhile
-            await harness.reopen()
+        if states in (3, 9):  # the service may be restarted meanwhile, also with blocked jobs
+            await harness.store.close()
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+                file.execute("UPDATE jobs SET ready = 2 WHERE id = ?", (newest[0].id,))
+                await _reopen(harness)
+                ready = file.execute("SELECT ready FROM jobs WHERE id = ?", (newest[0].id,))
+                assert ready.fetchone() == (1,)
         more = await harness.store.index_old(7)
     assert refused
     assert states > 8

@@ -63,9 +63,13 @@ def defer(pending: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         scripts.append((number, "".join(kept)))
     if builds or drops:
         number, last = scripts[-1]
+        claims = [
+            sql for name, sql in builds.items() if name not in SLICED
+        ]  # first, because jobs wait for them
+        lists = [sql for name, sql in builds.items() if name in SLICED]
         stored = [
             f"INSERT INTO index_builds (sql) VALUES ({_quoted(sql)});"
-            for sql in (*builds.values(), *drops.values())
+            for sql in (*claims, *lists, *drops.values())
         ]
         if any(name in builds for name in SLICED):
             stored.append("ALTER TABLE jobs ADD COLUMN listed INTEGER;")

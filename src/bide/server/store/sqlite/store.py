@@ -92,7 +92,8 @@ class SqliteStore(SqlReads):
         await asyncio.to_thread(self._cache.load, self._reader, self.now())
         self._connection = connect(self.path)
         # The limits may be higher than before. Claims block the jobs again that are beyond them.
-        self._connection.execute("UPDATE jobs SET ready = 1 WHERE ready = 2")
+        blocked = f"SELECT seq FROM jobs {self._cache.blocked}"
+        self._connection.execute(f"UPDATE jobs SET ready = 1 WHERE seq IN ({blocked})")
         self._mark = LogMark(self.path.with_name(MARK))
         ended = self._mark.number
         if ended is None or ended > self._last_event:

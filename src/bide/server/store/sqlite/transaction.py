@@ -101,8 +101,13 @@ _HELD_MEANWHILE = (
     "AND lease_until IS NOT NULL"
 )
 _DUES = (
-    "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL SELECT queue, due FROM jobs WHERE ready = 2 UNION ALL "
+    "SELECT queue, due FROM jobs WHERE ready = 1 UNION ALL SELECT queue, due FROM jobs {blocked} UNION ALL "
     "SELECT queue, due FROM jobs WHERE ready = 0 AND due IS NOT NULL"
+)
+BLOCKED = "WHERE ready = 2"
+# The same while its index is not built yet.
+BLOCKED_MEANWHILE = (
+    f"INDEXED BY jobs_status WHERE status <> 'DONE' AND status IN ({_LIVE}) AND ready = 2"
 )
 _EVENT = "INSERT INTO events (id, tenant, job_id, type, at, job) VALUES (?, ?, ?, ?, ?, ?)"
 _LAST_OUTPUT = (
@@ -183,16 +188,17 @@ class SqliteCache:
         self.last_event: int | None = None  # None: not loaded yet
         self.sliced = False  # whether indexes have the condition of `index_builds`
         self.building = False  # whether some indexes are not complete yet
+        self.blocked = BLOCKED  # the blocked jobs at the start
 
     def load(self, connection: sqlite3.Connection, now: float) -> int:
         """Fill the cache from the file, once. Return the number of the last event."""
         if self.last_event is None:
-            self.counts.load(connection.execute(_DUES), now)
             self.sliced = index_builds.is_sliced(connection)
             self.building = index_builds.is_building(connection)
             held = _HELD.format(listed=f" AND {index_builds.LISTED}" if self.sliced else "")
             if index_builds.is_listing(connection):
-                held = _HELD_MEANWHILE
+                held, self.blocked = _HELD_MEANWHILE, BLOCKED_MEANWHILE
+            self.counts.load(connection.execute(_DUES.format(blocked=self.blocked)), now)
             self.held = {job.id: job for job in map(job_of, connection.execute(held))}
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
             self.last_event = row[0] if row is not None else 0
