@@ -358,12 +358,12 @@ def closes(ctx: Context, what: str, log: str = "") -> str:
         os.closerange(3, 1000)
         kept.extend(socket.socketpair() for _ in range(20))
     elif what == "garbage":
-        for fd in range(3, 50):
+        for fd in range(3, 1000):
             with contextlib.suppress(OSError):
                 os.write(fd, b"\xff" * 100)
         time.sleep(60)
     elif what == "nonsense":
-        for fd in range(3, 50):
+        for fd in range(3, 1000):
             with contextlib.suppress(OSError):
                 os.write(fd, b"\0\0\0\3abc")
         time.sleep(60)
