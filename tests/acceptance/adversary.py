@@ -281,9 +281,18 @@ class Target:
         )
         return found
 
+    def settle(self) -> None:
+        """Wait until the service has finished what follows a change, such as the removal of files."""
+        before, since = self.stored(), time.monotonic()
+        end = since + 30
+        while time.monotonic() < min(since + 1, end):
+            time.sleep(0.1)
+            if (after := self.stored()) != before:
+                before, since = after, time.monotonic()
+
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """What runs inside of it must not change what is stored."""
+        """What runs inside of it must not change what is stored. After a change that is allowed, `settle` comes first."""
         before = self.stored()
         assert before["jobs"] and before["uploads"] and before["records"] and before["files"]
         yield
@@ -329,17 +338,7 @@ def _set_up(target: Target) -> None:
     for key in ("a", "b"):
         assert target.ask("GET", "/webhooks/secret", key).status == 200
     assert target.ask("POST", "/tokens", "a", body={"jobs": [UNKNOWN]}).status == 201
-    _wait_until_idle(target)
-
-
-def _wait_until_idle(target: Target) -> None:
-    """Wait until the service has finished what follows the set-up, such as the removal of files."""
-    before, since = target.stored(), time.monotonic()
-    end = since + 30
-    while time.monotonic() < min(since + 1, end):
-        time.sleep(0.1)
-        if (after := target.stored()) != before:
-            before, since = after, time.monotonic()
+    target.settle()
 
 
 async def _first_keys(target: Target) -> None:

@@ -341,6 +341,7 @@ def test_forwarded_headers_of_others_count_for_nothing(served: Target) -> None:
         assert time.monotonic() < end
         time.sleep(0.05)
     assert b"6.6.6.6" not in audit.body
+    served.settle()
 
 
 # --- requests that are read in two ways
@@ -611,11 +612,13 @@ def test_a_signed_url_is_for_one_file_once(served: Target) -> None:
     assert put(url).status == 200
     done = f"/uploads/{signed['uploadId']}"
     assert served.ask("POST", f"{done}/complete", "b").status == 200
+    served.settle()
     with served.unchanged():
         reply = put(url, b"old")  # replayed after it was used
         assert (reply.status, reply.code) == (409, "upload-conflict")
         assert served.ask("GET", f"/files/{signed['uploadId']}", "b").body == b"new"
     assert served.ask("DELETE", done, "b").status == 204
+    served.settle()
     with served.unchanged():
         assert put(url).status == 410
 
