@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import FEW, MANY
-from tests.servers import ServerMissing
+from tests.servers import ServerMissing, warm
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
@@ -36,6 +36,9 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 
 # pydantic reads the metadata of all installed packages when it makes the first model, to find plugins: another 10 ms.
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+# Services and workers of tests are forks of one process.
+warm.forking = True
 
 settings.register_profile("here", deadline=None, max_examples=FEW)
 settings.register_profile("ci", deadline=None, max_examples=FEW, derandomize=True)

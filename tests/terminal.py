@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -20,13 +19,16 @@ from typing import Self
 import pyte
 from wcwidth import wcwidth
 
+from tests.servers import warm
 from tests.waiting import until
 
 BIDE = (sys.executable, "-c", "from bide.cli import main; main()")
-# Takes the terminal first, so that Ctrl-C reaches the process.
-_TAKE = "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-IN_TERMINAL = (sys.executable, "-c", f"{_TAKE}; {BIDE[2]}")
-SHELL = (sys.executable, "-c", f"{_TAKE}; os.execvp('bash', ['bash', '--norc', '--noprofile', '-i'])")
+IN_TERMINAL = (sys.executable, "-c", f"{warm.TAKE_TERMINAL}; {BIDE[2]}")
+SHELL = (
+    sys.executable,
+    "-c",
+    f"{warm.TAKE_TERMINAL}; os.execvp('bash', ['bash', '--norc', '--noprofile', '-i'])",
+)
 PATIENCE = 60.0
 
 
@@ -58,7 +60,7 @@ class Terminal:
         self._shown: list[str] | None = None  # the lines, until the next piece of output
         self._keeps_snapshots = snapshots
         self.snapshots: list[list[str]] = []  # the screen after each piece of output
-        self.process = subprocess.Popen(
+        self.process = warm.popen(
             [*program, *args],
             cwd=folder,
             env={**environment, "TERM": "xterm-256color", **(env or {})},

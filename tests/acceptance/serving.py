@@ -143,7 +143,7 @@ class Serving(ServiceProcess):
 
     def start(self) -> None:
         with self._said.open("w") as said:
-            self._process = subprocess.Popen(self.command(), stderr=said, text=True, env=self._env)
+            self._process = self._popen(self.command(), stderr=said, env=self._env)
         self.starts += 1
 
         def listening() -> re.Match[str] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, copy_folder
+from tests.servers import warm
 
 EXAMPLE = ROOT / "examples" / "grades"
 SPEED = "60"
@@ -41,7 +42,7 @@ def lms() -> Iterator[str]:
 
 def start(folder: Path, url: str) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
-    return subprocess.Popen(
+    return warm.popen(
         [sys.executable, "-m", "bide", "sync", "grades.toml", "--url", url, "--json"],
         cwd=folder,
         env={**kept, "CANVAS_TOKEN": "canvas-demo-token", "GRADES_KEY": "sesame"},

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers import warm
 from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -73,14 +74,11 @@ def program(name: str, package: str) -> str:
 def bide(folder: Path, *args: str, **env: str) -> tuple[int, list[dict[str, Any]], str]:
     """Exit code, the lines of --json, and stderr."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("BIDE_", "AWS_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", "from bide.cli import main; main()", *args, "--json"],
+    done = warm.run(
+        [sys.executable, "-m", "bide", *args, "--json"],
         cwd=folder,
         env={**kept, "AWS_EC2_METADATA_DISABLED": "true", **env},
-        capture_output=True,
-        text=True,
         timeout=PATIENCE,
-        check=False,
     )
     assert PASSWORD not in done.stdout + done.stderr
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr

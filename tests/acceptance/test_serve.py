@@ -56,7 +56,7 @@ def bide(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
 
 def service_of(folder: Path, *options: str) -> ServiceProcess:
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return ServiceProcess(folder, "tasks:app", env={"PYTHONPATH": path}, options=options)
+    return ServiceProcess(folder, "tasks:app", env={"PYTHONPATH": path}, options=options, forked=False)
 
 
 def test_it_refuses_to_be_open_to_the_network(folder: Path) -> None:

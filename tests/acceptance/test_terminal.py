@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from tests.acceptance.vendors import KEY, PATIENCE, Shop, start
+from tests.servers import warm
 from tests.terminal import BIDE, Terminal
 from tests.unit.fake_service import FakeService, Reply, job, job_id, problem, says
 from tests.waiting import until
@@ -51,16 +52,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """`bide` without a terminal."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
-    return subprocess.run(
-        [*program, *args],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        env={**kept, **ENV, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    env = {**kept, **ENV, **(env or {})}
+    return warm.run([*program, *args], cwd=folder, env=env, timeout=PATIENCE)
 
 
 def guarded(document: dict[str, Any]) -> Reply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -83,7 +84,8 @@ def test_each_group_runs_and_a_failure_is_the_result_of_all(project: Project) ->
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     *_, check, one, two, three, last = output.splitlines()
-    results = dict(line.partition(" s  ")[2].split(": ", 1) for line in (check, one, two, three))
+    lines = [re.fullmatch(r" *\d+ +\d+  (.+?): (.*)", line) for line in (check, one, two, three)]
+    results = {line[1]: line[2] for line in lines if line is not None}
     assert results.keys() == {"check", "tests/unit/*", "tests/docs/*", "other tests"}
     assert results["tests/unit/*"].startswith("1 passed")
     assert results["other tests"].startswith("FAILED with exit code 1: 1 failed")

@@ -81,7 +81,10 @@ class Traffic:
 
 
 def migrate(url: str, *, code: Path | None = None) -> str:
-    env = dict(os.environ) if code is None else {**os.environ, "PYTHONPATH": str(code)}
+    env = dict(os.environ)
+    if code is not None:
+        env["PYTHONPATH"] = str(code)
+        del env["PYTHONDONTWRITEBYTECODE"]
     command = [sys.executable, "-m", "bide", "migrate", "--store", url]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout

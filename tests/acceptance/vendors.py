@@ -14,6 +14,7 @@ from aiohttp import web
 from bide.lab.scenario import parse_scenario
 from bide.lab.simulated_api import SimulatedApi
 from bide.lab.vendor import Vendor
+from tests.servers import warm
 
 KEY = "sk-d6f1a1c2b3"
 PATIENCE = 30.0
@@ -35,7 +36,7 @@ class Shop(Vendor):
 def start(folder: Path, *args: str, **options: Any) -> subprocess.Popen[str]:
     """`bide wait`, with the key in the variable that sync.so's description names."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
-    return subprocess.Popen(
+    return warm.popen(
         [sys.executable, "-c", "from bide.cli import main; main()", "wait", *args],
         cwd=folder,
         env={**env, "SYNC_API_KEY": KEY},

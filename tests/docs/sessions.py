@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shlex
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+from tests.servers import warm
 
 PATIENCE = 60.0  # for one command
 START = 30.0  # for a service to answer
@@ -38,7 +41,7 @@ class Session:
     """An interpreter that takes one piece after another and keeps what they leave behind."""
 
     def __init__(self, argv: list[str], folder: Path, env: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
+        self._process = warm.popen(
             argv,
             cwd=folder,
             env=env,
@@ -116,14 +119,12 @@ class Service:
     ) -> None:
         """`port`: where it will answer; None: nowhere."""
         self._log = log
+        words = shlex.split(command)
+        plain = words[0] == "bide" and not set("$`|&;<>()*?~#") & set(command)
+        argv = [warm.BIDE, *words[1:]] if plain else ["bash", "-c", f"exec {command}"]
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
-                cwd=folder,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+            self._process = warm.popen(
+                argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
         until = time.monotonic() + START
         while port is not None and not _answers(port):

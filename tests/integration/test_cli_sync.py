@@ -28,6 +28,7 @@ from bide.core.errors import ErrorInfo
 from bide.pipeline.run.context import ExportUpdate
 from bide.pipeline.run.phase import Export, PhaseEvent, advance
 from tests.integration.exporter import KEY, PIPELINE, Exporter, Folder, Storage
+from tests.servers import warm
 from tests.terminal import Terminal as Screen
 
 
@@ -192,7 +193,7 @@ def test_check_asks_nothing(folder: Folder, exporter: Exporter) -> None:
 
 
 def start(folder: Folder, *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return warm.popen(
         [sys.executable, "-m", "bide", "sync", "grades.toml", "--trust", *args],
         cwd=folder.path,
         env={**os.environ, "LMS_KEY": KEY},

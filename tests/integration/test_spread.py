@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,21 @@ from bide.core.pacing.hazard import Sketch
 from bide.lab.scenario import Rules
 from bide.lab.vendor import Vendor
 from tests.acceptance.vendors import Shop, start
+from tests.servers.warm import warm
 from tests.unit.fake_service import FakeService, job, job_id
 from tests.waiting import eventually
 
 KEY = "sk-secret-1"
 INPUT: dict[str, Any] = {"model": "lipsync-2", "input": []}
 PLENTY = Rules(requests=1e6, per=1.0, burst=1e6, advertised=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_children() -> Iterator[None]:
+    """A child is a fork: a new interpreter takes 0.3 s of processor time to import bide."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parent, "subprocess", warm().children())
+        yield
 
 
 @pytest.fixture
@@ -302,7 +311,12 @@ async def test_an_api_that_does_not_answer_is_reported_and_waited_for(
 # --- the credential
 
 
-async def test_children_know_the_key_from_their_socket_alone(short: Any) -> None:
+async def test_children_know_the_key_from_their_socket_alone(
+    short: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        parent, "subprocess", subprocess
+    )  # /proc shows the command and variables of no fork
     with Vendor(PLENTY, takes=short, key=KEY) as vendor:
         async with waiting(vendor, 6) as (client, jobs):
             spread = await spread_of(client)

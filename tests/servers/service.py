@@ -12,11 +12,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.servers import processes
+from tests.servers import processes, warm
 
 START_TIMEOUT = 60.0
 
@@ -37,8 +37,9 @@ class ServiceProcess:
         shown: str = r"http://127\.0\.0\.1:(\d+), ",
         prefix: Sequence[str] = (),
         data: Path | None = None,
+        forked: bool = True,
     ) -> None:
-        """`prefix` is a command that runs the service."""
+        """`prefix` is a command that runs the service. `forked=False`: in a new interpreter, also in tests."""
         self.folder = folder
         self.data = data or folder / "data"
         self._prefix = prefix
@@ -49,6 +50,7 @@ class ServiceProcess:
         self.port = 0
         self.starts = 0
         self._env = {**os.environ, **(env or {})}
+        self._popen: Callable[..., subprocess.Popen[Any]] = warm.popen if forked else subprocess.Popen
         self._process: subprocess.Popen[Any] | None = None
 
     @property
@@ -66,7 +68,7 @@ class ServiceProcess:
         log = self.folder / "serve.log"
         begin = log.stat().st_size if log.exists() else 0
         with log.open("a") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=out, env=self._env)
+            self._process = self._popen(command, stdout=out, stderr=out, env=self._env)
         self.starts += 1
         end = time.monotonic() + START_TIMEOUT
         while True:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bide.server.config import Config
+from tests.servers import warm
 
 
 class WorkerProcess:
@@ -33,7 +34,7 @@ class WorkerProcess:
         secrets = {"BIDE_STORE": config.store.url, "BIDE_BROKER": config.engine.broker}
         self.log = log
         with log.open("ab") as file:
-            self.process = subprocess.Popen(
+            self.process = warm.popen(
                 command or arguments,
                 env={**os.environ, **secrets},
                 cwd=cwd,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,10 +9,20 @@ import pytest_asyncio
 
 from bide.server.config import Config, UpkeepConfig, WorkerConfig
 from bide.server.runner.runner import Runner
+from bide.server.worker import supervisor
 from bide.testing.engine.harness import EngineHarness
+from tests.servers.warm import warm
 from tests.stores import store_config
 
 Open = Callable[..., Awaitable[EngineHarness]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children() -> Iterator[None]:
+    """A handler child is a fork: a new interpreter takes 0.2 s of processor time to import bide."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "subprocess", warm().children())
+        yield
 
 
 def runner_of(harness: EngineHarness) -> Runner:
