@@ -297,8 +297,10 @@ class Target:
         assert before["jobs"] and before["uploads"] and before["records"] and before["files"]
         yield
         after = self.stored()
-        changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
-        assert not changed
+        changed = {
+            name: set(before[name]) ^ set(after[name]) for name in before if before[name] != after[name]
+        }
+        assert not changed, changed
 
 
 # --- setting up

@@ -177,7 +177,7 @@ def test_few_connections_are_held_at_a_time(service: ServiceProcess, tmp_path: P
 def test_events_of_a_job_until_its_end(service: ServiceProcess) -> None:
     script = """
     const client = new Client(base);
-    const job = await client.submit("count", { total: 3, seconds: 0.3 });
+    const job = await client.submit("count", { total: 3, seconds: 1.5 });
     const seen = [];
     for await (const event of job.events()) seen.push(event);
     say(seen.map(({ type, job, snapshot }) => [type, (job ?? snapshot).status, (job ?? snapshot).progress?.done ?? null]));
