@@ -169,6 +169,7 @@ class World:
         )  # fences that two attempts may have after a lossy promotion
         self._restored: set[str] = set()  # uploads whose removal was lost; their bytes were removed
         self._replicated: tuple[set[str], set[str]] | None = None  # what the standby has received
+        self._taken: set[str] = set()  # jobs of a service that was stopped longer than its lease
         self.resumed: dict[str, float] = {}  # when a stopped process was resumed
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._writer_of: Replica | None = None  # whose transaction is running
@@ -565,14 +566,18 @@ class World:
     def _lost(self, job: Job, observer: Replica) -> None:
         """A lease was judged lost. That is a violation unless its holder had a fault."""
         holder = next((r for r in self.replicas.values() if r.folder.owner == job.owner), None)
-        if holder is None or self.harm or self.loop.is_stopped(holder.name):
+        if holder is None or self.harm:
+            return
+        if self.loop.is_stopped(holder.name):
+            self._taken.add(job.id)
             return
         if len(self.replicas) == 1:  # a single service knows what it runs
             self._suspect.append(f"{job.kind} was taken from the service that has taken it")
         if self.failed:
             return
         if holder is not observer and self.loop.time() - self.resumed.get(holder.name, -1e9) < LEASE:
-            return  # it was stopped longer than its lease
+            self._taken.add(job.id)  # it was stopped longer than its lease
+            return
         if any(child.runs(job.id, job.fence) for child in holder.pool.children):
             self._suspect.append(f"{job.kind} was taken from {job.owner}, whose handler lives")
 
@@ -628,7 +633,12 @@ class World:
         for job in jobs.values():
             if not job.status.terminal:
                 wrong.append(f"{job.kind} never ended: {job}")
-            elif not (self.harm or self.failed) and job.status is Status.ERROR and job.kind != "slow":
+            elif (
+                not (self.harm or self.failed)
+                and job.status is Status.ERROR
+                and job.kind != "slow"
+                and job.id not in self._taken
+            ):
                 wrong.append(f"{job.kind} failed without a reason: {job.error}")
         wrong += self._judge_families(jobs)
         wrong += self._judge_events(jobs)
