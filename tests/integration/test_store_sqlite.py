@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
+from bide.core.jobs.state_machine import PriorityChanged, Succeeded
 from bide.server.store import EventFilter, Filter, Inserted, NewJob, Store, StoreUnavailable, migrations
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite.file import SqliteFile, prepare
 from bide.server.store.sqlite.store import SqliteStore
+from bide.server.store.sqlite.transaction import MAX_INPUT
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite
 
@@ -220,6 +223,77 @@ async def test_asking_for_the_queues_counts_no_rows(tmp_path: Path) -> None:
         assert not any("jobs" in sql for sql in asked)
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("reopened", [False, True], ids=["from memory", "from the file"])
+async def test_many_jobs_are_claimed_and_settled_in_order(tmp_path: Path, reopened: bool) -> None:
+    """New jobs are cached until they are claimed; after a restart, the same jobs are read from the file."""
+    harness = await a_bench(tmp_path)
+    store = harness.store
+    await harness.run()  # the next claim expects jobs of this tenant only
+    new = [harness.new(kind="odd" if i % 2 else "even", input=b'{"n":%d}' % i) for i in range(150)]
+    await store.insert(new)
+    long = harness.new(kind="even", input=b'"%s"' % (b"x" * 2 * MAX_INPUT))
+    later = harness.new(kind="odd", run_at=harness.clock.now() + 5)
+    await store.insert([long, later])
+    first, deleted, waits = new[149].job, new[10].job, new[20].job
+    await harness.apply(PriorityChanged(job_id=first.id, priority=5))
+    await store.delete(deleted.id)
+    await store.pause("default", True)
+    assert await harness.claim("even", "odd", limit=200) == []
+    await store.pause("default", False)
+    if reopened:
+        await harness.reopen()
+    await harness.claim("even", "odd", limit=1)  # is this the only tenant?
+    claims = await harness.claim("even", "odd", limit=200)
+    expected = [n for n in new if n.job not in (deleted, first)] + [long]
+    assert [c.job.id for c in claims] == [n.job.id for n in expected]
+    assert [c.input for c in claims] == [n.input for n in expected]
+    assert (await harness.get(first.id)).running
+    assert all([c.job == await harness.get(c.job.id) for c in claims])
+    ends = [
+        Succeeded(job_id=c.job.id, owner="worker", fence=c.job.fence, result=msgspec.Raw(c.input))
+        for c in claims
+        if c.job.id != waits.id
+    ]
+    done = [job for job in await harness.store.apply(ends) if isinstance(job, Job)]
+    assert {job.status for job in done} == {Status.DONE}
+    assert len(done) == len(claims) - 1
+    assert all([job == await harness.get(job.id) for job in done])
+    for ended in (new[0], long):
+        events = await harness.store.events(job_id=ended.job.id)
+        assert [e.job["status"] for e in events] == ["PENDING", "PROCESSING", "DONE"]
+    assert not (await harness.get(waits.id)).status.terminal
+    await harness.store.close()
+
+
+async def test_a_submission_to_an_idle_service_searches_no_jobs(tmp_path: Path) -> None:
+    """Its claim is in the same commit. A scheduled job that has become due is found nevertheless."""
+    harness = await a_bench(tmp_path)
+    store = harness.store
+    assert isinstance(store, SqliteStore)
+
+    async def submitted() -> tuple[list[str], list[str]]:
+        """The ids of the claimed jobs, and the statements that search jobs."""
+        asked: list[str] = []
+        store._connection.set_trace_callback(
+            lambda sql: asked.append(sql) if "ready = 1" in sql else None
+        )
+        inserting = store.insert([harness.new()])
+        claims = await harness.claim()
+        store._connection.set_trace_callback(None)
+        await inserting
+        return [claim.job.id for claim in claims], asked
+
+    assert [len(found) for found in await submitted()] == [1, 0]
+    scheduled = await harness.put(run_at=harness.clock.now() + 5)
+    assert [len(found) for found in await submitted()] == [1, 0]
+    harness.clock.advance(10)
+    await store.wake()
+    claimed, asked = await submitted()
+    assert (claimed[0], len(claimed)) == (scheduled.id, 2)
+    assert asked
+    await store.close()
 
 
 async def test_counts_do_not_know_what_was_rolled_back(tmp_path: Path) -> None:

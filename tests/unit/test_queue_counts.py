@@ -52,7 +52,10 @@ def test_counts_are_those_of_the_jobs(
         counts.moved(moves, now)
         assert counts.read(now) == counted(jobs, now)
         now += seconds
-        assert counts.read(now) == counted(jobs, now)
+        expected = counted(jobs, now)
+        for queue in "ab":
+            assert counts.has_waiting(queue, now) == (queue in expected and expected[queue].waiting > 0)
+        assert counts.read(now) == expected
 
 
 def test_many_become_due_at_once() -> None:

@@ -151,6 +151,12 @@ class QueueCounts:
                 for name, q in self._queues.items()
             }
 
+    def has_waiting(self, name: str, now: float) -> bool:
+        with self._lock:
+            self._advance(now)
+            queue = self._queues.get(name)
+            return queue is not None and queue.waiting.size > 0
+
     def _advance(self, now: float) -> None:
         if now <= self._now:
             return

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import compress
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from itertools import chain, compress
 from operator import is_not
 from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
-from bide.core.jobs.fair import PRIORITY_STEP, Slice
+from bide.core.jobs.fair import PRIORITY_STEP, Slice, start_order
 from bide.core.jobs.record import Job, Status
 from bide.server.store import BY_CONTENT, RECORDS, ClaimRequest, NewJob, rollups, upload_rows
 from bide.server.store.job_cache import JobCache
@@ -53,10 +53,14 @@ _DUE_JOBS = f"{_DUE_JOB} FROM {_WAITING.replace('WHERE', 'JOIN inputs i ON i.job
 _OF_TENANT = f"{_DUE_JOBS} AND j.tenant = ? ORDER BY {_ORDER}, j.seq LIMIT ?"
 # The first job of the next tenant.
 _OF_NEXT = f"{_DUE_JOBS} AND j.tenant > ? ORDER BY j.tenant, {_ORDER}, j.seq LIMIT 1"
-# The first jobs, of any tenant; and whether a tenant after this one has jobs.
-_OF_FIRST = f"{_DUE_JOBS} ORDER BY j.tenant, {_ORDER}, j.seq LIMIT ?"
+# The places and ids of the first jobs, of any tenant, in one row; and whether a tenant after this one has jobs.
+_FIRST = (
+    "SELECT group_concat(seq || ' ' || id, char(10)) FROM "
+    f"(SELECT j.id, j.seq FROM {_WAITING} ORDER BY j.tenant, {_ORDER}, j.seq LIMIT ?)"
+)
+_AT_PLACES = f"{_DUE_JOB} FROM jobs j JOIN inputs i ON i.job_id = j.id WHERE j.seq IN (SELECT value FROM json_each(?))"
 _HAS_NEXT = f"SELECT 1 FROM {_WAITING} AND j.tenant > ? LIMIT 1"
-_TENANT, _CONCURRENCY_KEY = FIELDS.index("tenant"), FIELDS.index("concurrency_key")
+_TENANT = FIELDS.index("tenant")
 _DUE_AT, _READY = FIELDS.index("due"), len(FIELDS)
 _NAMES = (*FIELDS, "ready")
 _INDICES, _NULLS = range(len(FIELDS)), (None,) * len(FIELDS)
@@ -75,7 +79,7 @@ _STRANDED_KEYS = (
 _INSERT_INPUT = "INSERT INTO inputs (job_id, tenant, input) VALUES (?, ?, ?)"
 _INSERT_LONG_INPUT = "INSERT INTO inputs (job_id, tenant, input, files, search) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TERM = "INSERT OR IGNORE INTO search_terms (tenant, value, field, kind, queue, job_id) VALUES (?, ?, ?, ?, ?, ?)"
-_ADD_ROLLUPS = (
+_ADD_ROLLUP = (
     f"INSERT INTO rollups (tenant, span, at, kind, queue, name, count) VALUES (?, {rollups.MINUTE}, ?, ?, ?, ?, ?) "
     + rollups.ADD
 )
@@ -168,19 +172,23 @@ _TOMBSTONE = "INSERT OR REPLACE INTO tombstones (id, tenant, at) VALUES (?, ?, ?
 
 _read_search = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 EXPIRED_KEYS = 1000  # that one transaction checks at least
+MAX_WAITING, MAX_INPUT = 5000, 1024  # jobs in the cache, and bytes of the input of each
 MAX_UPLOADS = 20_000  # in the cache
+MAX_ROWS = 64  # that one statement writes
 MAX_UPLOAD_RECORD = 4096  # bytes of a cached record
 
 
 class SqliteCache:
-    """The cache between transactions: held jobs, jobs that polls have read, incomplete uploads, the counts of each queue,
-    and the last event's number.
+    """The cache between transactions: held jobs, new jobs that wait, jobs that polls have read, incomplete uploads, the
+    counts of each queue, and the last event's number.
 
     Only the writer changes jobs and uploads, so the cache always matches the file.
     """
 
     def __init__(self) -> None:
         self.held: dict[str, Job] = {}
+        # New jobs that were claimable at once, until they change. A claim need not read their rows.
+        self.waiting: dict[str, Due] = {}
         self.jobs = JobCache()
         self.uploads: OrderedDict[str, Upload] = OrderedDict()  # the oldest first
         self.counts = QueueCounts()
@@ -208,7 +216,7 @@ class SqliteCache:
 class SqliteTransaction(Transaction):
     """`Transaction` on the writer's connection."""
 
-    __slots__ = ("_cache", "_execute", "_executemany", "_moves", "_number")
+    __slots__ = ("_cache", "_execute", "_executemany", "_inserted", "_moves", "_number")
 
     def __init__(self, cache: SqliteCache, connection: sqlite3.Connection, now: float) -> None:
         super().__init__(now)
@@ -217,6 +225,7 @@ class SqliteTransaction(Transaction):
         self._cache = cache
         self._number = cache.load(connection, now)
         self._moves: list[Move] = []
+        self._inserted: list[NewJob] = []
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         return self._execute(sql, values)
@@ -289,31 +298,54 @@ class SqliteTransaction(Transaction):
 
     def candidates(self, request: ClaimRequest, slice_: Slice) -> list[Due]:
         self.flush_changes()
-        rows = self._of_only_tenant(request, slice_) if slice_.alone else None
-        if rows is None:
-            rows = self._of_tenants(request, slice_)
+        # The claim that follows a submission to an idle service need not search. The others do in any case.
+        if self._new and not self._may_have_due(request.queue):
+            return []
+        found = self._of_only_tenant(request, slice_) if slice_.alone else None
+        if found is None:
+            found = [_due(row) for row in self._of_tenants(request, slice_)]
         if not request.concurrency:
-            return [_due(row) for row in rows]
-        keys = {row[_CONCURRENCY_KEY] for row in rows} - {None}
+            return found
+        keys = {due.job.concurrency_key for due in found} - {None}
         running = {key: self._execute(_RUNNING, (key,)).fetchone()[0] for key in keys}
-        return [_due(row, running.get(row[_CONCURRENCY_KEY], 0)) for row in rows]
+        return [due._replace(running=running.get(due.job.concurrency_key, 0)) for due in found]
 
-    def _of_only_tenant(self, request: ClaimRequest, slice_: Slice) -> list[tuple[Any, ...]] | None:
+    def _may_have_due(self, queue: str) -> bool:
+        """Whether a stored job of the queue may be claimable, by the counts of the cache."""
+        return self._cache.counts.has_waiting(queue, self.now) or any(
+            after is not None and name == queue for name, _, after in self._moves
+        )
+
+    def _of_only_tenant(self, request: ClaimRequest, slice_: Slice) -> list[Due] | None:
         """The jobs of the tenant `after`; None if another tenant has claimable jobs."""
         queue, tenant, limit = request.queue, slice_.after, slice_.each
-        found: list[list[tuple[Any, ...]]] = []
+        places: dict[str, int] = {}  # by job
         for kind in request.kinds:
-            rows = self._execute(_OF_FIRST, (queue, kind, limit)).fetchall()
-            if rows:
-                if rows[0][_TENANT] != tenant or rows[-1][_TENANT] != tenant:
-                    return None
+            (text,) = self._execute(_FIRST, (queue, kind, limit)).fetchone()
+            if text is not None:
+                first = [line.split(" ", 1) for line in text.split("\n")]
                 if (
-                    len(rows) == limit
+                    len(first) == limit
                     and self._execute(_HAS_NEXT, (queue, kind, tenant)).fetchone() is not None
                 ):
                     return None
-                found.append(rows)
-        return _merged(found, limit)
+                places.update((job_id, int(place)) for place, job_id in first)
+        found = self._at(places)
+        if any(due.job.tenant != tenant for due in found):
+            return None
+        found.sort(key=lambda due: (start_order(due.job), places[due.job.id]))
+        return found[:limit]
+
+    def _at(self, places: dict[str, int]) -> list[Due]:
+        """The jobs at these places. Those in the cache are not read."""
+        cached = self._cache.waiting
+        found = [cached[job_id] for job_id in places if job_id in cached and job_id not in self._jobs]
+        if len(found) < len(places):
+            known = {due.job.id for due in found}
+            others = [place for job_id, place in places.items() if job_id not in known]
+            rows = self._execute(_AT_PLACES, (encode(others).decode(),)).fetchall()
+            found += [_due(row) for row in rows]
+        return found
 
     def _of_tenant(
         self, queue: str, kinds: Iterable[str], tenant: str, limit: int
@@ -404,6 +436,7 @@ class SqliteTransaction(Transaction):
             self._save(changes.changed)
         for job_id, files in changes.files:
             execute("UPDATE inputs SET files = ? WHERE job_id = ?", (text_of(files), job_id))
+            self._cache.waiting.pop(job_id, None)
         for step in changes.steps:
             result = bytes(step.result).decode()
             execute(_PUT_STEP, (step.job_id, step.name, step.tenant, result, now))
@@ -420,7 +453,9 @@ class SqliteTransaction(Transaction):
         for row in changes.texts:
             self._put_text(row)
         if changes.rollups:
-            self._executemany(_ADD_ROLLUPS, map(astuple, changes.rollups))
+            self._write_rows(
+                partial(_insert_rows, _ADD_ROLLUP), [astuple(row) for row in changes.rollups]
+            )
         if changes.check:
             execute("INSERT OR REPLACE INTO write_check (id, at) VALUES (1, ?)", (now,))
 
@@ -428,15 +463,16 @@ class SqliteTransaction(Transaction):
         """Write the new jobs, and the terms by which lists find jobs."""
         if changes.new:
             self._insert_jobs(changes.new)
+        terms = changed_terms(changes)
         for new in changes.new:
             if new.job.labels:
-                self._executemany(_INSERT_TERM, map(astuple, label_terms(new.job)))
-        terms = changed_terms(changes)
+                terms += label_terms(new.job)
         if terms:
-            self._executemany(_INSERT_TERM, map(astuple, terms))
+            self._write_rows(partial(_insert_rows, _INSERT_TERM), [astuple(term) for term in terms])
 
     def _insert_jobs(self, new: Sequence[NewJob]) -> None:
         """Columns that are NULL are left out, because binding NULL takes longer than binding a number."""
+        self._inserted += new
         jobs: dict[tuple[int, ...], list[list[Any]]] = {}
         inputs, long_inputs = [], []
         for one in new:
@@ -453,11 +489,25 @@ class SqliteTransaction(Transaction):
             else:
                 inputs.append((job.id, job.tenant, one.input.decode()))
         for columns, rows in jobs.items():
-            self._executemany(_insert(columns, self._cache.sliced), rows)
-        if inputs:
-            self._executemany(_INSERT_INPUT, inputs)
-        if long_inputs:
-            self._executemany(_INSERT_LONG_INPUT, long_inputs)
+            self._write_rows(partial(_insert_rows, _insert(columns, self._cache.sliced)), rows)
+        self._write_rows(partial(_insert_rows, _INSERT_INPUT), inputs)
+        self._write_rows(partial(_insert_rows, _INSERT_LONG_INPUT), long_inputs)
+
+    def _write_rows(self, statement: Callable[[int], str], rows: Sequence[Sequence[Any]]) -> int:
+        """Write rows with few statements; `statement` makes one for this many rows. Return how many rows have changed.
+
+        Each execution releases the interpreter lock. While the event loop is busy, getting it back takes longer than writing
+        a row, so `executemany` is slow. Numbers of rows are powers of two, so that few statements are compiled. They are
+        `OR FAIL`, because SQLite would copy each page before its change otherwise, to undo only the statement. An error
+        undoes the whole transaction in any case.
+        """
+        begin = changed = 0
+        while left := len(rows) - begin:
+            size = min(MAX_ROWS, 1 << (left.bit_length() - 1))
+            values = rows[begin] if size == 1 else list(chain(*rows[begin : begin + size]))
+            changed += self._execute(statement(size), values).rowcount
+            begin += size
+        return changed
 
     def _put_text(self, row: TextRow) -> None:
         if row.table in _PUT_TEXT:
@@ -524,19 +574,27 @@ class SqliteTransaction(Transaction):
         share a statement.
         """
         updates: dict[tuple[int, ...], list[list[Any]]] = {}
+        same: dict[
+            tuple[Any, ...], list[str]
+        ] = {}  # ids, by columns and values; claimed jobs differ in nothing else
         for before, after in changed:
             columns, values = difference(before, after)
             if not columns:  # a lease that was renewed twice in the same instant
                 continue
+            values += (before.version, before.fence)
             if _DUE_AT in columns:
-                columns += (_READY,)
-                values.append(int(ready(after, self.now)))
                 self._moves.append((after.queue, before.due, after.due))
-            values += (before.id, before.version, before.fence)
-            updates.setdefault(columns, []).append(values)
+                same.setdefault((columns, int(ready(after, self.now)), *values), []).append(before.id)
+            else:
+                updates.setdefault(columns, []).append([*values, before.id])
         for columns, rows in updates.items():
-            written = self._executemany(_update(columns), rows).rowcount
+            written = self._write_rows(partial(_update, columns), rows)
             assert written == len(rows), "a job changed within its own transaction"
+        for (columns, *values), ids in same.items():
+            for begin in range(0, len(ids), MAX_ROWS):
+                some = ids[begin : begin + MAX_ROWS]
+                written = self._execute(_update_same(columns, len(some)), [*values, *some]).rowcount
+                assert written == len(some), "a job changed within its own transaction"
 
     # --- the end
 
@@ -547,7 +605,7 @@ class SqliteTransaction(Transaction):
             rows = [
                 (e.id, e.tenant, e.job_id, e.type, e.at, encode(e.job).decode()) for e in self.events
             ]
-            self._executemany(_EVENT, rows)
+            self._write_rows(partial(_insert_rows, _EVENT), rows)
 
     def committed(self) -> None:
         """Update the cache; called right after the commit."""
@@ -556,12 +614,23 @@ class SqliteTransaction(Transaction):
             self._cache.counts.moved(self._moves, self.now)
         if self._pauses:
             self._cache.paused = None
-        held = self._cache.held
+        held, waiting = self._cache.held, self._cache.waiting
         for job_id, job in self._jobs.items():
             if job is not None and job.held:
                 held[job_id] = job
             else:
                 held.pop(job_id, None)
+            if waiting:
+                waiting.pop(job_id, None)
+        for new in self._inserted:
+            # If the cache is full, the jobs in it are claimed before the new ones.
+            if (
+                len(waiting) < MAX_WAITING
+                and len(new.input) <= MAX_INPUT
+                and ready(new.job, self.now)
+                and self._jobs.get(new.job.id) is new.job
+            ):
+                waiting[new.job.id] = Due(new.job, new.input, new.files)
         self._cache.jobs.invalidate(self._jobs)
         if self._uploads:
             self._cache_uploads(self._cache.uploads)
@@ -576,10 +645,39 @@ class SqliteTransaction(Transaction):
 
 
 @lru_cache(maxsize=256)
-def _update(columns: tuple[int, ...]) -> str:
-    """The statement that writes these columns of a job."""
-    assignments = ", ".join([f"{_NAMES[i]} = ?" for i in columns])
-    return f"UPDATE jobs SET {assignments} WHERE id = ? AND version = ? AND fence = ?"
+def _update(columns: tuple[int, ...], rows: int) -> str:
+    """The statement that writes these columns of jobs. The values of a row are those of the columns, then version, fence and
+    id.
+    """
+    names = [_NAMES[i] for i in columns]
+    if rows == 1:
+        assignments = ", ".join([f"{name} = ?" for name in names])
+        return f"UPDATE jobs SET {assignments} WHERE version = ? AND fence = ? AND id = ?"
+    assignments = ", ".join([f"{name} = v.column{i}" for i, name in enumerate(names, 1)])
+    values = ", ".join([f"({', '.join('?' * (len(names) + 3))})"] * rows)
+    version, fence, job_id = (f"v.column{len(names) + i}" for i in (1, 2, 3))
+    return (
+        f"UPDATE OR FAIL jobs SET {assignments} FROM (VALUES {values}) v "
+        f"WHERE jobs.version = {version} AND jobs.fence = {fence} AND jobs.id = {job_id}"
+    )
+
+
+@lru_cache(maxsize=256)
+def _update_same(columns: tuple[int, ...], rows: int) -> str:
+    """The statement that writes `ready` and the same values of these columns to jobs of the same version and fence."""
+    assignments = ", ".join([f"{_NAMES[i]} = ?" for i in (_READY, *columns)])
+    ids = ", ".join("?" * rows)
+    return f"UPDATE OR FAIL jobs SET {assignments} WHERE version = ? AND fence = ? AND id IN ({ids})"
+
+
+@lru_cache(maxsize=256)
+def _insert_rows(statement: str, rows: int) -> str:
+    """The statement that inserts this many rows, made from that for one row."""
+    head, word, rest = statement.partition("VALUES ")
+    end = rest.index(")") + 1
+    if rows > 1:
+        head = head.replace("INSERT INTO", "INSERT OR FAIL INTO")
+    return head + word + ", ".join([rest[:end]] * rows) + rest[end:]
 
 
 @lru_cache(maxsize=256)
@@ -618,6 +716,6 @@ def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row[-2:]
 
 
-def _due(row: tuple[Any, ...], running: int = 0) -> Due:
+def _due(row: tuple[Any, ...]) -> Due:
     input_, files = row[len(FIELDS) : len(FIELDS) + 2]
-    return Due(job_of(row), input_.encode(), files_of(files), running)
+    return Due(job_of(row), input_.encode(), files_of(files))
