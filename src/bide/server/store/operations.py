@@ -149,7 +149,21 @@ def apply(tx: Transaction, change: Change) -> Job | Refused | Missing:
     before = tx.job(change.job_id)
     if before is None:
         return gone(tx, change.job_id)
+    if isinstance(change, Begun):
+        return _begin(tx, before, change)
     return _emit(tx, before, change) if isinstance(change, Emitted) else _change(tx, before, change)
+
+
+def _begin(tx: Transaction, before: Job, change: Begun) -> Job | Refused:
+    """Start a prefetched job. It has no effects on parent and children."""
+    try:
+        after = advance(before, change, tx.now)
+    except Refused as refusal:
+        return refusal
+    tx.change(before, after)
+    tx.rollups.started(after, change.waited)
+    tx.add_event(after, "status", None if change.waited is None else {"waited": change.waited})
+    return after
 
 
 def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
@@ -189,8 +203,6 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
 
 def _facts_of(change: Change) -> dict[str, Any] | None:
     """What the event of a change has besides the facts of the job."""
-    if isinstance(change, Begun):
-        return None if change.waited is None else {"waited": change.waited}
     if isinstance(change, Lost) or (isinstance(change, Failed) and change.error.code in LOSS_CODES):
         # Only the upkeep, which observes leases, sets `lease`; the runner reports children that have exited.
         return {"lost": "process" if change.lease is None else "lease"}
@@ -212,6 +224,12 @@ def _refuse_rerun(tx: Transaction, job: Job, change: Rerun) -> Refused | None:
 
 def _store_more(tx: Transaction, after: Job, change: Change) -> None:
     """Store what belongs to a change besides the job and its event."""
+    if isinstance(change, Succeeded):
+        if change.remove_input and after.status is Status.DONE:
+            # The sweep removes an expired upload that no job uses. So the bytes are removed after this commit, and also if
+            # the service is killed right after it.
+            tx.release_uploads(after.id)
+        return
     if isinstance(change, MarkedOverdue):
         line = {"level": "warning", "logger": "bide.upkeep", "message": change.message}
         tx.add_event(after, "log", {"log": line, "loggedAt": tx.now})
@@ -219,10 +237,6 @@ def _store_more(tx: Transaction, after: Job, change: Change) -> None:
         tx.keep_step(after, change.name, change.result)
     if isinstance(change, FailedForNow) and change.waits_for is not None and after.due is not None:
         _wait(tx, after, change.waits_for)
-    if isinstance(change, Succeeded) and change.remove_input and after.status is Status.DONE:
-        # The sweep removes an expired upload that no job uses. So the bytes are removed after this commit, and also if the
-        # service is killed right after it.
-        tx.release_uploads(after.id)
 
 
 def waiting_name(waits_for: str, now: float, job_id: str) -> str:
@@ -263,8 +277,6 @@ def _count(tx: Transaction, before: Job, after: Job, change: Change) -> None:
     """Add a change to the rollups."""
     if after.status.terminal and not before.status.terminal:
         tx.rollups.ended(before, after)
-    elif isinstance(change, Begun):
-        tx.rollups.started(after, change.waited)
     elif isinstance(change, StepKept) and (seconds := _step_seconds(after, change.name)) is not None:
         tx.rollups.step_ended(after, change.name, seconds)
 

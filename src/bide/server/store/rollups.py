@@ -13,6 +13,7 @@ of these numbers; the number of samples is `samples`, of an empty kind and queue
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,44 +73,49 @@ class RollupCounter:
 
     def __init__(self, now: float) -> None:
         self._at = int(now) // MINUTE * MINUTE
-        self._counts: dict[tuple[str, str, str, str], int] = {}
+        self._counts: dict[tuple[str, str, str], Counter[str]] = {}  # by tenant, kind and queue
 
-    def add(self, tenant: str, kind: str, queue: str, name: str, count: int = 1) -> None:
-        key = (tenant, kind, queue, name)
-        self._counts[key] = self._counts.get(key, 0) + count
+    def _of(self, tenant: str, kind: str, queue: str) -> Counter[str]:
+        key = (tenant, kind, queue)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = Counter()
+        return counts
 
     def submitted(self, job: Job) -> None:
-        self.add(job.tenant, job.kind, job.queue, "submitted")
+        self._of(job.tenant, job.kind, job.queue)["submitted"] += 1
 
     def started(self, job: Job, waited: float | None) -> None:
-        self.add(job.tenant, job.kind, job.queue, "started")
+        counts = self._of(job.tenant, job.kind, job.queue)
+        counts["started"] += 1
         if waited is not None:
-            self.add(job.tenant, job.kind, job.queue, _WAITS[bucket_of(waited)])
+            counts[_WAITS[bucket_of(waited)]] += 1
 
     def ended(self, before: Job, after: Job) -> None:
         name = _ENDS.get(after.status)
         if name is None:
             code = after.error.code if after.error is not None else "ERROR"
             name = f"failed:{_short(code)}"
-        self.add(after.tenant, after.kind, after.queue, name)
+        counts = self._of(after.tenant, after.kind, after.queue)
+        counts[name] += 1
         if (
             before.status is Status.PROCESSING
             and after.started_at is not None
             and after.finished_at is not None
         ):
-            name = _RUNS[bucket_of(after.finished_at - after.started_at)]
-            self.add(after.tenant, after.kind, after.queue, name)
+            counts[_RUNS[bucket_of(after.finished_at - after.started_at)]] += 1
 
     def step_ended(self, job: Job, name: str, seconds: float) -> None:
-        self.add(job.tenant, job.kind, job.queue, f"step.{bucket_of(seconds)}:{step_name(name)}")
+        name = f"step.{bucket_of(seconds)}:{step_name(name)}"
+        self._of(job.tenant, job.kind, job.queue)[name] += 1
 
     def sampled(self, samples: Sequence[LoadSample]) -> None:
         for tenant in {sample.tenant for sample in samples}:
-            self.add(tenant, "", "", "samples")
+            self._of(tenant, "", "")["samples"] += 1
         for one in samples:
             for name, number in (("waiting", one.waiting), ("running", one.running)):
                 if number:
-                    self.add(one.tenant, one.kind, one.queue, name, number)
+                    self._of(one.tenant, one.kind, one.queue)[name] += number
 
     def take(self) -> Sequence[RollupRow]:
         if not self._counts:
@@ -117,7 +123,8 @@ class RollupCounter:
         # In order, so that two processes lock rows in the same order.
         rows = [
             RollupRow(tenant, self._at, kind, queue, name, count)
-            for (tenant, kind, queue, name), count in sorted(self._counts.items())
+            for (tenant, kind, queue), counts in sorted(self._counts.items())
+            for name, count in sorted(counts.items())
         ]
         self._counts.clear()
         return rows
