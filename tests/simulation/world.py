@@ -195,7 +195,7 @@ class World:
     def _make_pool(self, location: AppLocation, data: Path, *, blobs: str, **settings: Any) -> SimPool:
         return SimPool(self.loop, data.name, app, make_blobs(blobs), data / "work", 2, self.rng)
 
-    def _make_writer(self, transact: Any, heard: Any, timeouts: Any) -> SimWriter:
+    def _make_writer(self, transact: Any, heard: Any, timeouts: Any, on_delivered: Any) -> SimWriter:
         name = PROCESS.get()
 
         def begin() -> None:
@@ -213,6 +213,7 @@ class World:
             transact,
             heard,
             timeouts,
+            on_delivered,
             loop=self.loop,
             rng=self.rng,
             faults=self.faults,

@@ -25,6 +25,7 @@ class SimWriter(GroupCommitWriter):
         transact: Transact,
         on_events: Callable[[Sequence[Event]], None],
         timeouts: Timeouts | None,
+        on_delivered: Callable[[], None],
         *,
         loop: SimLoop,
         rng: random.Random,
@@ -38,6 +39,7 @@ class SimWriter(GroupCommitWriter):
         """
         self._transact = transact
         self._on_events = on_events
+        self._on_delivered = on_delivered
         self._timeouts = timeouts
         self._loop = loop
         self._closed = False
@@ -93,6 +95,7 @@ class SimWriter(GroupCommitWriter):
                 done = [_Failure(StoreUnavailable("it is unknown whether this was stored"))]
             answers = [(future, result) for (_, future, _, _), result in zip(batch, done, strict=True)]
             self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
+            self._on_delivered()
         self._begin(self._rng.uniform(0, 0.002))
 
     def _batch(self) -> tuple[list[_Queued], Mode | None]:

@@ -279,13 +279,14 @@ class Runner:
             return
         attempt = Attempt(job, self._registry.kinds[job.kind], child, claim.due, claim.emitted)
         self.attempts[job.id] = attempt
-        self._progress.publish(attempt.key, attempt.live)
         runs = self._slots.add(attempt)
+        # First, so that the child starts meanwhile.
+        child.send(run_message(claim, self._config.output_limit), at_once=runs)
+        self._progress.publish(attempt.key, attempt.live)
         if runs:
             self._start_running(attempt)
         else:
             self._check_heads_soon()
-        child.send(run_message(claim, self._config.output_limit), at_once=runs)
 
     def _start_running(self, attempt: Attempt) -> None:
         """Record that the child runs this attempt. A prefetched job is stored as begun when it ends or after HEAD_CHECK."""

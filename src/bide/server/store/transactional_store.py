@@ -174,7 +174,10 @@ class TransactionalStore(ABC):
         follow = on_log or _ignore_log
         await self.connect(on_events, on_work or _ignore_work, on_reset or _ignore_reset, follow)
         self._writer = GroupCommitWriter(
-            self.transact, await self.own_events(on_events, follow), self._timeouts
+            self.transact,
+            await self.own_events(on_events, follow),
+            self._timeouts,
+            self.on_delivered,
         )
 
     async def own_events(self, on_events: OnEvents, on_log: OnLog) -> OnEvents:
@@ -189,6 +192,12 @@ class TransactionalStore(ABC):
                 on_log(state.epoch, events[-1].id, events)
 
         return deliver
+
+    def on_delivered(self) -> None:
+        """The writer's thread calls it after the results of a transaction were passed to the event loop, for work that they
+        need not wait for.
+        """
+        return
 
     async def close(self) -> None:
         await self._writer.close()

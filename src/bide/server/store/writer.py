@@ -60,8 +60,11 @@ class GroupCommitWriter:
         transact: Transact,
         on_events: Callable[[Sequence[Event]], None],
         timeouts: Timeouts | None = None,
+        on_delivered: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_delivered`: called in the thread, after the results of a transaction were passed to the event loop."""
         self._transact = transact
+        self._on_delivered = on_delivered
         self._on_events = on_events
         self._timeouts = timeouts
         self._queue: SimpleQueue[list[_Queued] | None] = SimpleQueue()
@@ -117,6 +120,7 @@ class GroupCommitWriter:
                     ]
                     self._loop.call_soon_threadsafe(self._deliver, answers, events)
                     self._ended = time.monotonic()
+                    self._on_delivered()
         except RuntimeError:  # the event loop is closed, so no caller waits for results
             log.debug("the event loop ended before the writer", exc_info=True)
 

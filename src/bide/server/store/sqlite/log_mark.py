@@ -22,8 +22,12 @@ class LogMark:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         text = os.read(self._fd, 64).strip()
         self.number = int(text) if text.isdigit() else None
+        self._written: int | None = None
 
     def write(self, number: int) -> None:
+        if number == self._written:
+            return
+        self._written = number
         with contextlib.suppress(
             OSError
         ):  # the event is stored; only a restored copy could not be detected

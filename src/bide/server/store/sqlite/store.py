@@ -182,9 +182,10 @@ class SqliteStore(SqlReads):
                 self._raise_explained(error)
             raise
         tx.committed()
-        if tx.events:
-            self._mark.write(self._last_event)
         return results, tx.events
+
+    def on_delivered(self) -> None:
+        self._mark.write(self._last_event)
 
     def renew(
         self, owner: str, held: Sequence[tuple[str, int]], lease: float
