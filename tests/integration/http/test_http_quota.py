@@ -7,11 +7,13 @@ import hashlib
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from bide.core.errors import StorageFull
 from bide.server.config import Config, UploadConfig
 from bide.server.store import UploadBytes
 from bide.server.uploads import quota
@@ -149,6 +151,30 @@ async def test_a_full_disk_refuses_what_is_signed_and_what_is_put(
     assert on_disk(service) == 0
     more = await service.call("POST", "/uploads/presign", json={"name": "a", "size": 5})
     assert more.status == 507
+
+
+def test_the_disk_is_asked_again_only_if_what_it_had_is_used_up_or_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, asked = [quota.SPARE + 100, quota.SPARE + 100, quota.SPARE + 5], []
+
+    def disk_usage(folder: Path) -> SimpleNamespace:
+        asked.append(folder)
+        return SimpleNamespace(free=free[len(asked) - 1])
+
+    monkeypatch.setattr(quota, "shutil", SimpleNamespace(disk_usage=disk_usage))
+    now = 0.0
+    monkeypatch.setattr(quota, "time", SimpleNamespace(monotonic=lambda: now))
+    disk = quota.Quota(UploadConfig(), tmp_path)
+    disk.check_disk(60)
+    disk.check_disk(30)
+    assert len(asked) == 1
+    disk.check_disk(30)  # 90 of the 100 bytes were used
+    assert len(asked) == 2
+    now = 2 * quota.DISK_INTERVAL
+    with pytest.raises(StorageFull):
+        disk.check_disk(30)
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize("way", ["tus", "chunks", "presigned"])

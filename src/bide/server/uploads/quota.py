@@ -13,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from bide.server.upload_record import Upload
 log = logging.getLogger("bide.uploads")
 SPARE = 64 * 1024 * 1024  # free disk space that uploads leave for the database
 STRIDE = 1024 * 1024  # bytes that a request is charged in advance
+# Seconds between two reads of the free disk space, unless it does not suffice. The event loop reads it, and would have to
+# wait for the interpreter lock after each read while threads write uploads.
+DISK_INTERVAL = 0.1
 
 
 class Quota:
@@ -36,6 +41,9 @@ class Quota:
         self._firm = 0  # the firm part of the reserved bytes
         self._arriving = 0  # charged by requests, not in the store yet
         self._chunks: dict[str, dict[int, Charge]] = {}  # by upload id and number
+        # Free bytes of the disk, without those that were requested since it was read.
+        self._free = 0
+        self._free_until = -math.inf  # when it must be read again
 
     def update(self, totals: UploadBytes) -> None:
         self._stored, self._reserved, self._firm = totals.stored, totals.reserved, totals.firm
@@ -69,10 +77,14 @@ class Quota:
         return available
 
     def check_disk(self, size: int) -> None:
+        if time.monotonic() < self._free_until and size + SPARE <= self._free:
+            self._free -= size
+            return
         try:
             free = shutil.disk_usage(self._folder).free
         except FileNotFoundError:
             return
+        self._free, self._free_until = free - size, time.monotonic() + DISK_INTERVAL
         if size + SPARE > free:
             kept = f"{free} free, {SPARE} of them kept for the database"
             log.warning("The disk for uploads is full: %d bytes requested, %s", size, kept)
