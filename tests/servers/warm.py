@@ -207,7 +207,7 @@ class Warm:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="bide-warm-"))
-        address = self.folder / "socket"
+        address = self.folder / "s"  # the path of a socket has at most 107 characters
         program = self.folder / "bide"
         self.address = str(address)
         self.program = str(program)
@@ -269,9 +269,9 @@ class Running:
 
 def listen(address: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{address}.new")
+    listener.bind(f"{address}~")
     listener.listen(100)
-    Path(f"{address}.new").rename(address)
+    Path(f"{address}~").rename(address)  # when it exists, it listens
     return listener
 
 
