@@ -172,7 +172,7 @@ class JobSearch:
         rows = self._run(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({_marks(ids)})", ids)
         for number, job in enumerate(map(job_of, rows)):
             found[job.id] = job
-            if number % 5 == 4:
+            if number % 20 == 19:
                 release()
         return found
 
