@@ -211,7 +211,7 @@ def test_mistakes_are_explained(service: ServiceProcess) -> None:
     env = {**os.environ, "BIDE_URL": service.url}
     for args, text in (
         (["events", "--after", "yesterday"], "is not the id of an event"),
-        (["events", "0" * 26, "--kind", "x"], "leave out the id"),
+        (["events", "0" * 26, "--kind", "x"], "cannot be used with a job id"),
     ):
         done = subprocess.run(
             [warm().program, *args], env=env, capture_output=True, text=True, timeout=60, check=False

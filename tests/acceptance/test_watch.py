@@ -99,7 +99,7 @@ def test_the_screen_shows_jobs_and_obeys_keys(service: ServiceProcess, tmp_path:
             until(lambda: late.status().status == "CANCELLED", "the job is cancelled")
             terminal.until("CANCELLED")
             terminal.type("c")
-            terminal.until("there is nothing to cancel")
+            terminal.until("Cannot cancel")
 
             # Only failed jobs, one of which is retried.
             terminal.type(ESCAPE)

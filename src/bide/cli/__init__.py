@@ -27,7 +27,7 @@ FAILED, TIMED_OUT, INTERRUPTED = 1, 3, 130
 # name: (location, help text)
 COMMANDS: dict[str, tuple[str, str]] = {
     "api": ("bide.cli.apis:api", "List, show and check descriptions of job APIs."),
-    "audit": ("bide.cli.audit:audit", "List the mutating calls of a service, newest first."),
+    "audit": ("bide.cli.audit:audit", "List the audit log of a service, newest first."),
     "cancel": ("bide.cli.jobs:cancel", "Cancel jobs, by id or by a filter."),
     "completion": ("bide.cli.completion:completion", "Print the completion script of a shell."),
     "delete": ("bide.cli.jobs:delete", "Delete jobs and their files, by id or by a filter."),

@@ -1,4 +1,4 @@
-"""`bide audit`: the mutating calls of a service."""
+"""`bide audit`: the audit log of a service."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from bide.cli.settings import Connection, speaks_to_service
     "--since",
     callback=read_past,
     metavar="DURATION|INSTANT",
-    help="Only calls then or later: 12h ago, or 2030-01-31T12:00:00Z.",
+    help="Only requests since then: 12h for the last 12 hours, or an instant such as 2030-01-31T12:00:00Z.",
 )
-@click.option("--until", callback=read_past, metavar="DURATION|INSTANT", help="Only calls before.")
-@click.option("--subject", help="Only calls of this caller, such as key:4t9hq2m0xk1c.")
-@click.option("--tenant", help="Only calls of this tenant.")
-@click.option("--operation", help="Only calls of this operation, such as submitJob or revokeKey.")
+@click.option(
+    "--until", callback=read_past, metavar="DURATION|INSTANT", help="Only requests before then."
+)
+@click.option("--subject", help="Only requests of this caller, such as key:4t9hq2m0xk1c.")
+@click.option("--tenant", help="Only requests of this tenant.")
+@click.option("--operation", help="Only requests of this operation, such as submitJob or revokeKey.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="The maximum number of calls.",
+    help="The maximum number of requests.",
 )
-@click.option("--all", "everything", is_flag=True, help="All calls.")
+@click.option("--all", "everything", is_flag=True, help="All requests.")
 @json_option
 @speaks_to_service
 def audit(
@@ -41,7 +43,9 @@ def audit(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """List the mutating calls of a service, newest first. This needs a key with the scope `admin`.
+    """List the audit log of a service, newest first.
+
+    It has all requests except GET and HEAD. This needs a key with the scope `admin`.
 
     \b
     Examples:
@@ -61,5 +65,9 @@ def audit(
     )
     columns = ["at", "subject", "tenant", "operation", "path", "status", "address", "traceId"]
     print_records(
-        found, as_json, columns, lambda entry: [str(entry[c] or "") for c in columns], empty="no calls"
+        found,
+        as_json,
+        columns,
+        lambda entry: [str(entry[c] or "") for c in columns],
+        empty="no requests",
     )

@@ -59,7 +59,7 @@ def show_events(
       bide events --after 3fa9c1-4711 --json
     """
     if job_id is not None and (kind or queue or label):
-        raise click.UsageError("--kind, --queue and --label select jobs: leave out the id")
+        raise click.UsageError("--kind, --queue and --label cannot be used with a job id")
 
     async def run() -> None:
         async with (

@@ -318,7 +318,9 @@ class JobAction:
         if bool(ids) == selection.filters:
             raise click.UsageError("give job ids, or select jobs by --q, --status and --kind")
         if dry_run and ids:
-            raise click.UsageError("--dry-run counts the jobs of a selection: leave out the ids")
+            raise click.UsageError(
+                "--dry-run counts the jobs that match filters. It cannot be used with ids"
+            )
         self._check(selection.statuses)
         async with self._target.client() as client:
             if selection.q is not None or dry_run or (selection.filters and self._verb == "delete"):

@@ -30,8 +30,8 @@ Command = Callable[..., Any]
 def keys() -> None:
     """Create, list, rotate and revoke API keys.
 
-    With --data or --store, the command changes the store itself, for example to create the first key. Otherwise it sends
-    requests to the service at --url, with a key that has the scope `admin`.
+    With --data or --store, the command changes the store directly, for example to create the first key. Otherwise it sends
+    requests to the service at --url, and needs a key with the scope `admin`.
 
     \b
     Examples:
@@ -77,14 +77,14 @@ def _read_scopes(ctx: click.Context, parameter: click.Parameter, value: tuple[st
     names = [name.strip() for text in value for name in text.split(",")]
     for name in names:
         if name not in SCOPES:
-            raise click.BadParameter(f"{name!r} is no scope; use {', '.join(SCOPES)}")
+            raise click.BadParameter(f"{name!r} is not a scope; use {', '.join(SCOPES)}")
     return names
 
 
 def _read_tenant(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _TENANT.fullmatch(value):
         raise click.BadParameter(
-            f"{value!r} is no name of a tenant; use letters, digits, '_', '.' and '-', at most 100"
+            f"{value!r} is not the name of a tenant; use at most 100 letters, digits, '_', '.' and '-'"
         )
     return value
 
@@ -92,7 +92,7 @@ def _read_tenant(ctx: click.Context, parameter: click.Parameter, value: str | No
 def _read_overlap(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     seconds = options.read_duration(value)
     if seconds is None:
-        raise click.BadParameter(f"{value!r} is no duration such as 0s, 30m, 24h or 7d")
+        raise click.BadParameter(f"{value!r} is not a duration such as 0s, 30m, 24h or 7d")
     return seconds
 
 
@@ -115,30 +115,30 @@ def _print_secret(made: dict[str, Any], what: str, as_json: bool) -> None:
         f"{'expires ' + made['expiresAt'] if made['expiresAt'] else 'does not expire'}",
         err=True,
     )
-    print_line("the key, shown this once:", err=True)
+    print_line("the key, which is shown only once:", err=True)
     print_line(made["key"])
 
 
 @keys.command()
-@click.option("--name", default="", help="What the key is for; shown in lists.")
+@click.option("--name", default="", help="The purpose of the key, for `bide keys list`.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     callback=_read_scopes,
     metavar="SCOPE",
-    help="read, submit, control or admin; can be repeated, or separated by commas. By default all but admin.",
+    help="read, submit, control or admin; repeated, or separated by commas. By default all except admin.",
 )
 @click.option(
     "--tenant",
     callback=_read_tenant,
-    help="Whose jobs the key sees; by default `-`, or yours over HTTP.",
+    help="The tenant of the key; by default that of your own key, or `-` with --data or --store.",
 )
 @click.option(
     "--expires",
     callback=options.read_future,
     metavar="DURATION|INSTANT",
-    help="When it becomes invalid: 12h, 90d, or an RFC 3339 instant. By default never.",
+    help="When the key becomes invalid: 12h, 90d, or an RFC 3339 instant. By default never.",
 )
 @json_option
 @_stored
@@ -152,7 +152,7 @@ def create(
     expires: str | None,
     as_json: bool,
 ) -> None:
-    """Create a key and print it. It is shown this once.
+    """Create a key and print it. It cannot be printed again.
 
     \b
     Examples:
@@ -226,7 +226,7 @@ def rotate(
     overlap: float,
     as_json: bool,
 ) -> None:
-    """Replace the secret of a key, and print the new key. The previous one stays valid for a while.
+    """Replace the secret of a key, and print the new key. The previous one stays valid for --overlap.
 
     \b
     Examples:

@@ -48,9 +48,9 @@ def login(url: str, key_file: Path | None) -> None:
     elif sys.stdin.isatty():
         key = str(click.prompt("API key", hide_input=True, err=True)).strip()
     else:
-        raise click.UsageError("There is no terminal to ask for the key. Give --key-file.")
+        raise click.UsageError("The command cannot ask for the key without a terminal. Give --key-file.")
     if not key or not key.isascii() or any(letter.isspace() for letter in key):
-        raise click.UsageError("The API key must be one word in ASCII.")
+        raise click.UsageError("The API key must have only ASCII characters, and no spaces.")
     _check(address, key)
     write_user_file(user_file(KEYS), {**_read(), address: key})
     print_line(f"stored the key for {address} in {user_file(KEYS)}", err=True)

@@ -60,8 +60,8 @@ def watch(
 ) -> None:
     """Watch running jobs, queues and failures.
 
-    In a terminal, the screen shows all three and changes with them. Keys: j and k select a job, Enter opens it, c cancels it
-    and r retries it, / enters a filter such as 'error:OCR_TIMEOUT', f shows only failed jobs, q quits.
+    In a terminal, the command shows all three and keeps them up to date. Keys: j and k select a job, Enter opens it, c
+    cancels it and r retries it, / enters a filter such as 'error:OCR_TIMEOUT', f shows only failed jobs, q quits.
 
     Without a terminal, or with --json, the command prints one line per change of a job's status, until Ctrl-C.
 
@@ -310,7 +310,7 @@ class Viewer:
         if job is None:
             return
         if job.status not in POSSIBLE[action]:
-            self._state.message = f"{job.job_id} is {job.status}: there is nothing to {action}"
+            self._state.message = f"Cannot {action} {job.job_id}: it is {job.status}"
             return
         self._action = action
         self._state.message = f"{action.capitalize()} {job.kind} {job.job_id}? y/n"

@@ -115,7 +115,7 @@ def _last_line(state: WatchState) -> str:
     return (
         state.message
         if state.typing is None
-        else f"filter: {state.typing}▏ Enter applies, Esc leaves it"
+        else f"filter: {state.typing}▏ Enter applies it, Esc discards it"
     )
 
 

@@ -52,7 +52,7 @@ def create(
     label: tuple[str, str] | None,
     as_json: bool,
 ) -> None:
-    """Create a webhook and print its secret, which is shown this once.
+    """Create a webhook and print its secret, which cannot be printed again.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def create(
         print_json(made)
         return
     print_line(f"created {made['id']}: {', '.join(made['events'])} to {made['url']}", err=True)
-    print_line("the secret, shown this once:", err=True)
+    print_line("the secret, which is shown only once:", err=True)
     print_line(made["secret"])
 
 
@@ -146,7 +146,7 @@ def test(connection: Connection, webhook_id: str, as_json: bool) -> None:
 def replay(
     connection: Connection, webhook_id: str, begin: str, end: str | None, only: str, as_json: bool
 ) -> None:
-    """Deliver the events of a range of time again, also to a disabled webhook.
+    """Deliver the events of a period again, also to a disabled webhook.
 
     \b
     Examples:

@@ -209,10 +209,11 @@ class Admission:
         if bound is not None and (delay := self.delay) > bound:
             self._refused[""] = (
                 self._clock(),
-                f"the service is {delay:.2f} s late; the bound is {bound:g} s",
+                f"requests are delayed by {delay:.2f} s; the bound is {bound:g} s",
             )
             raise Overloaded(
-                f"the service is too busy for lists and statistics: it is {delay:.2f} s late",
+                f"the service is too busy for lists and statistics: requests are delayed by {delay:.2f} s. Try again in "
+                f"{BUSY} s",
                 headers={"Retry-After": str(BUSY)},
                 members={"retryAfter": BUSY},
             )

@@ -282,7 +282,10 @@ class ServiceLimits:
             return
         most = limits.uploads
         if most is not None and await self._uploads.take(tenant, 1, most) is not None:
-            raise too_many("uploads", f"the tenant has {most} incomplete uploads, the limit")
+            raise too_many(
+                "uploads",
+                f"the limit of the tenant is {most} incomplete uploads. Complete or delete one",
+            )
         try:
             async with self.receiving(tenant) as received:
                 await received.add(upload.reserved)
@@ -307,7 +310,7 @@ class ServiceLimits:
         if most is None:
             return _nothing
         if await self._streams.take(tenant, 1, most) is not None:
-            raise too_many("streams", f"the tenant has {most} open streams, the limit")
+            raise too_many("streams", f"the limit of the tenant is {most} open streams. Close one")
         return partial(self._streams.give_back, tenant, 1, most)
 
     # --- responses

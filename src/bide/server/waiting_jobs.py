@@ -64,9 +64,14 @@ class WaitingJobs:
             try:
                 waiting = await self.tick()
             except (StoreUnavailable, OSError) as error:
-                log.error("cannot release the jobs that wait; retrying: %s", error)
+                log.error(
+                    "cannot start the jobs that wait for a breaker or a retry budget; retrying: %s",
+                    error,
+                )
             except Exception:
-                log.exception("cannot release the jobs that wait; retrying")
+                log.exception(
+                    "cannot start the jobs that wait for a breaker or a retry budget; retrying"
+                )
             if waiting:
                 await asyncio.sleep(RELEASE_EVERY / 2)
                 continue
@@ -123,7 +128,7 @@ class WaitingJobs:
         return [
             ServiceWarning(
                 "breaker-open",
-                f"The breaker {name} is {state.status}: calls of this dependency fail. The jobs that need it wait.",
+                f"The breaker {name} is {state.status}: calls of this dependency fail, and the jobs that call it wait.",
             )
             for name, state in sorted(self._states.items())
             if state.status != "closed"

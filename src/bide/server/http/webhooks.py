@@ -381,7 +381,7 @@ OPERATIONS = [
         "createWebhook",
         "Create a webhook",
         ResponseSpec(
-            201, "Created. The secret is shown this once.", WireWebhookWithSecret, headers=("Location",)
+            201, "Created. The secret is shown only once.", WireWebhookWithSecret, headers=("Location",)
         ),
         f'-X POST $BASE/webhooks {_JSON} -d \'{{"url": "https://receiver.example/bide"}}\'',
         description=_ABOUT
@@ -462,7 +462,7 @@ OPERATIONS = [
         "Replace the secret of a webhook",
         ResponseSpec(
             200,
-            "The new secret, shown this once. The old one signs, too, for 24 hours.",
+            "The new secret, which is shown only once. The service signs with the old one, too, for 24 hours.",
             WireWebhookWithSecret,
         ),
         f"-X POST {_ONE}/rotate",
