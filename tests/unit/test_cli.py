@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bide.cli import COMMANDS, options, root
+from bide.cli.settings import load
 from tests.unit import fake_service as fake
 from tests.unit.fake_service import FakeService, failed, job, job_id, problem, says
 
@@ -267,6 +268,24 @@ def test_queue_commands_and_another_file_are_configured_too(
     assert result.exit_code == 0
     assert lines(result) == [{"name": "video", "paused": True}]
     assert service.header("Authorization") == ["Bearer beside-the-file"]
+
+
+def test_every_command_that_talks_to_a_service_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "bide.toml").write_text('[client]\nurl = "http://jobs.example"\n')
+    with click.Context(root) as ctx:
+        load(ctx, None)
+        for name in sorted(COMMANDS.keys() - {"doctor"}):  # has a table of its own
+            command = root.get_command(ctx, name)
+            own = (ctx.default_map or {}).get(name, {})
+            found = {name: (command, own)}
+            if isinstance(command, click.Group):
+                found = {
+                    f"{name} {sub}": (one, own.get(sub, {})) for sub, one in command.commands.items()
+                }
+            for title, (one, settings) in found.items():
+                assert one is not None
+                talks = {"url", "key", "key_file"} <= {parameter.name for parameter in one.params}
+                assert ("url" in settings) == talks, title
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,23 @@ status_option = click.option(
     help="Only jobs with this status. May be repeated.",
 )
 kind_option = click.option("--kind", help="Only jobs of this kind.")
+queue_option = click.option("--queue", help="Only jobs of this queue.")
+
+
+def read_label(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    name, sign, text = value.partition("=")
+    if not name or not sign:
+        raise click.BadParameter(f"{value!r}: write name=value")
+    return name, text
+
+
+label_option = click.option(
+    "--label", callback=read_label, metavar="NAME=VALUE", help="Only jobs with this label."
+)
 
 
 class Selection(NamedTuple):

@@ -8,10 +8,9 @@ from contextlib import aclosing
 import click
 import msgspec
 
-from bide.cli.bulk import kind_option
+from bide.cli.bulk import kind_option, label_option, queue_option
 from bide.cli.output import compact, json_option, print_json, print_line
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.submit import read_label
 from bide.client.events import JobEvent
 from bide.core.wire.events import LOG_TYPES
 
@@ -23,10 +22,8 @@ from bide.core.wire.events import LOG_TYPES
 )
 @click.option("--after", metavar="E-N", help="Only events after the one with this id.")
 @kind_option
-@click.option("--queue", help="Only events of jobs of this queue.")
-@click.option(
-    "--label", callback=read_label, metavar="NAME=VALUE", help="Only events of jobs with this label."
-)
+@queue_option
+@label_option
 @click.option(
     "--type",
     "types",

@@ -9,7 +9,15 @@ from contextlib import aclosing
 import click
 
 from bide.cli import FAILED
-from bide.cli.bulk import BulkCommand, Selection, kind_option, selects_jobs, status_option
+from bide.cli.bulk import (
+    BulkCommand,
+    Selection,
+    kind_option,
+    label_option,
+    queue_option,
+    selects_jobs,
+    status_option,
+)
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.output import (
     json_option,
@@ -20,7 +28,6 @@ from bide.cli.output import (
     print_log_line,
 )
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.submit import read_label
 from bide.cli.trust import trust_option
 from bide.client.apis import GONE, NOT_FOUND
 from bide.client.client import AsyncClient
@@ -149,8 +156,8 @@ def show_log(
 @click.command("list")
 @status_option
 @kind_option
-@click.option("--queue", help="Only jobs of this queue.")
-@click.option("--label", callback=read_label, metavar="NAME=VALUE", help="Only jobs with this label.")
+@queue_option
+@label_option
 @click.option("--code", help="Only jobs with this code in their error.")
 @click.option(
     "--created-after", metavar="INSTANT", help="Only jobs created then or later: 2030-01-31T12:00:00Z."

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from bide.server.config import AdmissionConfig, LimitsConfig
 
 CLIENT_SETTINGS = {"url", "key_file"}
-CLIENT_COMMANDS = {"audit", "cancel", "list", "retry", "status", "submit", "wait", "watch"}
+# The commands that talk to a service, and those of groups.
+CLIENT_COMMANDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("audit", "cancel", "delete", "events", "list", "log", "retry"), ()),
+    **dict.fromkeys(("status", "submit", "wait", "watch"), ()),
+    "keys": ("create", "list", "rotate", "revoke"),
+    "queue": ("list", "pause", "resume"),
+    "webhooks": ("create", "list", "test", "replay", "delete"),
+}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -85,9 +92,7 @@ def _read(path: Path, tables: dict[str, Any], name: str, read: Callable[[Any], T
 
 def _default_map(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the commands, in click's form."""
-    known = (
-        {"client", *COMMANDS} - CLIENT_COMMANDS - {"api", "keys", "login", "logout", "queue", "webhooks"}
-    )
+    known = {"client", *COMMANDS} - {*CLIENT_COMMANDS, "api", "login", "logout"}
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
             raise click.UsageError(
@@ -95,11 +100,11 @@ def _default_map(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
             )
     client = _client(path, tables.get("client", {}))
     own = {name: _underscored(table) for name, table in tables.items() if name != "client"}
-    queue = {"queue": dict.fromkeys(("list", "pause", "resume"), client)}
-    names = ("create", "list", "test", "replay", "delete")
-    webhooks = {"webhooks": dict.fromkeys(names, client)}
-    keys = {"keys": dict.fromkeys(("create", "list", "rotate", "revoke"), client)}
-    return {**dict.fromkeys(CLIENT_COMMANDS, client), **queue, **webhooks, **keys, **own}
+    clients = {
+        name: dict.fromkeys(commands, client) if commands else client
+        for name, commands in CLIENT_COMMANDS.items()
+    }
+    return {**clients, **own}
 
 
 def _client(path: Path, table: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from bide.cli.bulk import read_label
 from bide.cli.clients import CommandTarget, api_option
 from bide.cli.command_text import bare_job, command_text, job_words
 from bide.cli.logs import LogFormat
@@ -65,17 +66,6 @@ def _read_instant(ctx: click.Context, parameter: click.Parameter, value: str | N
         return None if value is None else read_time(value)
     except ValueError:
         raise click.BadParameter(f"{value!r}: write 2030-01-31T12:00:00Z") from None
-
-
-def read_label(
-    ctx: click.Context, parameter: click.Parameter, value: str | None
-) -> tuple[str, str] | None:
-    if value is None:
-        return None
-    name, sign, text = value.partition("=")
-    if not name or not sign:
-        raise click.BadParameter(f"{value!r}: write name=value")
-    return name, text
 
 
 def _read_labels(

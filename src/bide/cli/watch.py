@@ -17,11 +17,10 @@ from typing import Any
 import click
 import msgspec
 
-from bide.cli.bulk import kind_option
+from bide.cli.bulk import kind_option, label_option, queue_option
 from bide.cli.jobs import POSSIBLE
 from bide.cli.output import json_option, print_json, print_line
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.submit import read_label
 from bide.cli.watch_screen import WatchState, render
 from bide.client.client import AsyncClient
 from bide.client.events import JobEvent
@@ -47,8 +46,8 @@ ESCAPE, ENTER, BACKSPACE = "\x1b", "\r", "\x7f"
 
 @click.command("watch")
 @kind_option
-@click.option("--queue", help="Only jobs of this queue.")
-@click.option("--label", callback=read_label, metavar="NAME=VALUE", help="Only jobs with this label.")
+@queue_option
+@label_option
 @json_option
 @speaks_to_service
 def watch(

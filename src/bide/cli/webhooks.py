@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from bide.cli import Failure
+from bide.cli.bulk import label_option
 from bide.cli.options import read_past
 from bide.cli.output import json_option, print_json, print_line, print_records
 from bide.cli.settings import Connection, speaks_to_service
-from bide.cli.submit import read_label
 
 EVENTS = ("status", "terminal", "step", "log", "output", "deleted", "queue")
 
@@ -36,12 +36,8 @@ def webhooks() -> None:
     type=click.Choice(EVENTS),
     help="Events that the webhook receives. May be repeated.  [default: terminal]",
 )
-@click.option(
-    "--kind", "kinds", multiple=True, help="Only events of jobs of this kind. May be repeated."
-)
-@click.option(
-    "--label", callback=read_label, metavar="NAME=VALUE", help="Only events of jobs with this label."
-)
+@click.option("--kind", "kinds", multiple=True, help="Only jobs of this kind. May be repeated.")
+@label_option
 @json_option
 @speaks_to_service
 def create(
