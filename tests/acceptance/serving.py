@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, importing
 from tests.waiting import until
 
 T = TypeVar("T")
@@ -128,8 +128,7 @@ class Serving(ServiceProcess):
     ) -> None:
         (folder / "tasks.py").write_text(TASKS)
         self.marks = folder / "marks"
-        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-        env = {"PYTHONPATH": path, "MARKS": str(self.marks), **(env or {})}
+        env = {**importing(folder), "MARKS": str(self.marks), **(env or {})}
         super().__init__(folder, "tasks:app", env=env)
         self.data = data or self.data
         self._prefix = prefix

@@ -31,7 +31,7 @@ from bide.server.registry import File, Registry
 from tests.acceptance import schemathesis_hooks
 from tests.acceptance.test_identities import create
 from tests.integration.http.service import Service
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, importing
 
 # pyproject.toml disables it for all other tests, so that they start faster.
 pytest_plugins = ["schemathesis.pytest.plugin"]
@@ -373,7 +373,6 @@ def test_all_checks_find_only_documented_refusals(
     before = _ask(service, watcher, "GET", "/jobs?count=true")["count"]
 
     (tmp_path / "schemathesis.toml").write_text("\n".join(_toml(_with_scopes(_SETTINGS, scopes))))
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = ["run", f"{service.url}/openapi.json", "--checks", "all", "--continue-on-failure"]
     command += ["--header", f"Authorization: Bearer {key}", "--max-time", str(int(SECONDS * part))]
     if "admin" in scopes:
@@ -385,7 +384,7 @@ def test_all_checks_find_only_documented_refusals(
     done = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", *command],
         cwd=tmp_path,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": schemathesis_hooks.__name__, "PYTHONPATH": path},
+        env={**os.environ, **importing(ROOT), "SCHEMATHESIS_HOOKS": schemathesis_hooks.__name__},
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,7 @@ import pytest
 from bide.client import events as reading
 from bide.client.blocking import Client
 from tests.servers.relay import Relay
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, serving_tasks
 from tests.servers.warm import warm
 
 TASKS = """
@@ -46,15 +46,8 @@ CHUNKS = [{"number": number} for number in range(40)]
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    folder = tmp_path_factory.mktemp("events")
-    (folder / "tasks.py").write_text(TASKS)
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    service = ServiceProcess(folder, "tasks:app", workers=1, env={"PYTHONPATH": path})
-    service.start()
-    try:
+    with serving_tasks(tmp_path_factory.mktemp("events"), TASKS, workers=1) as service:
         yield service
-    finally:
-        service.stop()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from tests.acceptance.test_identities import create
 from tests.acceptance.test_upload_clients import FLAGS, need_browser
 from tests.docs.pages import ROOT
 from tests.servers.ports import free_port
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, importing
 from tests.waiting import until
 
 EXAMPLE = ROOT / "examples" / "tenants"
@@ -26,14 +26,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the backend, beside a service."""
     folder = tmp_path_factory.mktemp("tenants")
     port = free_port()
-    path = os.pathsep.join([str(EXAMPLE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = importing(EXAMPLE)
     url = f"http://127.0.0.1:{port}"
     options = ["--auth", "keys", "--origin", url]
-    service = ServiceProcess(folder, "app:app", env={"PYTHONPATH": path}, options=options)
+    service = ServiceProcess(folder, "app:app", env=path, options=options)
     for tenant in ("acme", "globex"):
         (folder / f"{tenant}.key").write_text(create(service.data, "--tenant", tenant))
     service.start()
-    environment = {**os.environ, "PYTHONPATH": path, "BIDE_URL": service.url, "TOKEN_TTL": str(TTL)}
+    environment = {**os.environ, **path, "BIDE_URL": service.url, "TOKEN_TTL": str(TTL)}
     command = [sys.executable, "-m", "uvicorn", "backend:site", "--port", str(port)]
     with (folder / "backend.log").open("w") as log:
         backend = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)

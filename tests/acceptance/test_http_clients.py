@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, serving_tasks
 
 TASKS = """
 from bide import App
@@ -57,13 +57,8 @@ def need(program: str) -> str:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    folder = tmp_path_factory.mktemp("clients")
-    (folder / "tasks.py").write_text(TASKS)
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    service = ServiceProcess(folder, "tasks:app", workers=1, env={"PYTHONPATH": path})
-    service.start()
-    yield service
-    service.stop()
+    with serving_tasks(tmp_path_factory.mktemp("clients"), TASKS, workers=1) as service:
+        yield service
 
 
 @pytest.mark.parametrize("size", [10, 300_000])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bide.client.blocking import BlockingJob, Client
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, serving_tasks
 from tests.servers.warm import warm
 from tests.terminal import Terminal
 
@@ -45,14 +45,8 @@ def wait(path: str = "") -> None:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    (tmp_path / "tasks.py").write_text(TASKS)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    service = ServiceProcess(tmp_path, "tasks:app", env={"PYTHONPATH": path})
-    service.start()
-    try:
+    with serving_tasks(tmp_path, TASKS) as service:
         yield service
-    finally:
-        service.stop()
 
 
 def bide(service: ServiceProcess, *args: str) -> str:

@@ -20,7 +20,7 @@ from bide.client.uploads.upload_session import DIRECT, Pace
 from bide.core.errors import ServiceError, UploadFailed
 from tests.acceptance.cutter import Cutter
 from tests.apps.files import DOCX, XLSX
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, importing
 
 MB = 1024 * 1024
 SIZE = 24 * MB
@@ -41,8 +41,7 @@ with Client(sys.argv[1]) as client:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("service")
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = ServiceProcess(folder, "tests.apps.files:app", env={"PYTHONPATH": path})
+    process = ServiceProcess(folder, "tests.apps.files:app", env=importing(ROOT))
     process.start()
     yield process
     process.stop()

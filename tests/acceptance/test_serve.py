@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bide.server.store.migrations import scripts
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, importing
 
 TASKS = """
 import subprocess, time
@@ -55,8 +55,7 @@ def bide(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
 
 
 def service_of(folder: Path, *options: str) -> ServiceProcess:
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return ServiceProcess(folder, "tasks:app", env={"PYTHONPATH": path}, options=options, forked=False)
+    return ServiceProcess(folder, "tasks:app", env=importing(folder), options=options, forked=False)
 
 
 def test_it_refuses_to_be_open_to_the_network(folder: Path) -> None:

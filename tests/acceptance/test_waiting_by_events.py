@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import threading
 import time
@@ -15,7 +14,7 @@ import pytest
 
 from bide.client.blocking import Client
 from tests.servers.relay import Relay
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, serving_tasks
 from tests.waiting import until
 
 TASKS = """
@@ -36,15 +35,8 @@ JOBS = 80
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    folder = tmp_path_factory.mktemp("waiting")
-    (folder / "tasks.py").write_text(TASKS)
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    service = ServiceProcess(folder, "tasks:app", env={"PYTHONPATH": path})
-    service.start()
-    try:
+    with serving_tasks(tmp_path_factory.mktemp("waiting"), TASKS) as service:
         yield service
-    finally:
-        service.stop()
 
 
 def wait_for_many(

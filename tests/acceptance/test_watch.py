@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bide.client.blocking import Client
-from tests.servers.service import ServiceProcess
+from tests.servers.service import ServiceProcess, serving_tasks
 from tests.terminal import BIDE, Terminal
 from tests.waiting import until
 
@@ -46,15 +45,8 @@ def lists(terminal: Terminal, job_id: str) -> bool:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    folder = tmp_path_factory.mktemp("watch")
-    (folder / "watched.py").write_text(TASKS)
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    service = ServiceProcess(folder, "watched:app", env={"PYTHONPATH": path})
-    service.start()
-    try:
+    with serving_tasks(tmp_path_factory.mktemp("watch"), TASKS) as service:
         yield service
-    finally:
-        service.stop()
 
 
 def test_the_screen_shows_jobs_and_obeys_keys(service: ServiceProcess, tmp_path: Path) -> None:

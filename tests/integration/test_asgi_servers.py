@@ -19,6 +19,7 @@ import pytest
 
 from bide import AsyncClient
 from tests.servers.ports import free_port
+from tests.servers.service import importing
 
 TASKS = """
 from bide import App, Context, File
@@ -66,14 +67,13 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "site_.py").write_text(SITE)
     port = free_port()
     command = [part.replace("PORT", str(port)) for part in COMMANDS[server]]
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     log = tmp_path / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", *command, f"site_:{name}"],
             stdout=out,
             stderr=out,
-            env={**os.environ, "PYTHONPATH": path, "DATA": str(tmp_path / "data")},
+            env={**os.environ, **importing(tmp_path), "DATA": str(tmp_path / "data")},
             start_new_session=True,
         )
     site = Site(f"http://127.0.0.1:{port}" + ("/work" if name == "mounted" else ""), process, log)

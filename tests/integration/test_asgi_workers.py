@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.servers.ports import free_port
+from tests.servers.service import importing
 from tests.waiting import until
 
 SITE = """
@@ -104,9 +105,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "two_workers.py").write_text(SITE)
     port = free_port()
     command = [part.replace("PORT", str(port)) for part in COMMANDS[request.param]]
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     log = tmp_path / "server.log"
-    environment = {"PYTHONPATH": path, "DATA": str(tmp_path / "data"), "HOME": str(tmp_path)}
+    environment = {**importing(tmp_path), "DATA": str(tmp_path / "data"), "HOME": str(tmp_path)}
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", *command, "two_workers:site"],

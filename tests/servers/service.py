@@ -12,13 +12,31 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.servers import processes, warm
 
 START_TIMEOUT = 60.0
+
+
+def importing(folder: Path) -> dict[str, str]:
+    """The environment in which Python imports from this folder, too."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
+
+
+@contextmanager
+def serving_tasks(folder: Path, tasks: str, *, workers: int = 2) -> Iterator[ServiceProcess]:
+    """A service with the app of `tasks`, the text of a module."""
+    (folder / "tasks.py").write_text(tasks)
+    service = ServiceProcess(folder, "tasks:app", workers=workers, env=importing(folder))
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
 
 
 class NotStarted(Exception):
