@@ -111,7 +111,9 @@ class Account:
         self._learning: asyncio.Task[None] | None = None
         self.learned: AccountKnowledge | None = None
         self._account_budget: AccountBudget | None = None
-        self.tracer: ClientTracer | None = None  # of an open account
+        self.tracer: ClientTracer | None = None
+        if (tracer := self.options.get("tracer")) is not None:
+            transport.tracer = self.tracer = ClientTracer(tracer, api.name)
 
     async def open(self) -> Poller:
         """Open the account at its first use, because the poller belongs to the running event loop."""
@@ -159,8 +161,6 @@ class Account:
                     self._processes, *connection, budget, self.limit, **options
                 )
             add_account(self)
-            if (tracer := self.options.get("tracer")) is not None:
-                self._poller.sender.tracer = self.tracer = ClientTracer(tracer, self.api.name)
             return self._poller
 
     async def send(self, call: Call, only: str = "", content: Content | None = None) -> Answer:

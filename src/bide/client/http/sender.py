@@ -14,7 +14,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -88,25 +88,46 @@ class Slot(Protocol):
     def timed_out(self) -> bool: ...
 
 
-class SubmissionBudget:
-    """The limit of submissions to a bide service."""
+class BudgetQueue:
+    """The requests that wait for a budget. If polls wait for it, too, they alternate with these requests.
 
-    def __init__(self, timing: Timing) -> None:
+    `wake_poller` wakes an idle worker of the poller and returns whether there was one.
+    """
+
+    def __init__(
+        self, budget: RequestBudget, timing: Timing, wake_poller: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.waiting = 0  # requests
+        self.poll_next = False
+        self._budget = budget
         self._timing = timing
-        self._budget = Budget(rng=random.Random(), searches=False)
-        self._queue = asyncio.Lock()
-        self._answer = asyncio.Event()  # an answer to a submission has arrived
+        self._wake_poller = wake_poller
+        self._order = asyncio.Lock()
+        self._answer = asyncio.Event()  # an answer has arrived
 
     async def wait(self) -> None:
-        """Wait until the limit permits a submission, in the order of the calls."""
-        async with self._queue:
-            while (at := self._budget.take(now := self._timing.now())) > now:
-                self._answer.clear()
-                timer = self._timing.later(at, self._answer.set)
-                try:
-                    await self._answer.wait()
-                finally:
-                    timer.cancel()
+        """Wait for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
+        self.waiting += 1
+        try:
+            async with self._order:
+                while True:
+                    now = self._timing.now()
+                    if self.poll_next and self._budget.ready(now) <= now and self._wake_poller():
+                        await asyncio.sleep(0)  # let a due poll take the budget first
+                        now = self._timing.now()
+                    at = self._budget.take(now)
+                    if at <= now:
+                        return
+                    self._answer.clear()
+                    timer = self._timing.later(at, self._answer.set)
+                    try:
+                        await self._answer.wait()
+                    finally:
+                        timer.cancel()
+        finally:
+            self.waiting -= 1
+            self.poll_next = True
+            self._wake_poller()
 
     def record(self, status: int, headers: Mapping[str, str]) -> None:
         """Learn from an answer; status 0 means that there was none."""
@@ -115,31 +136,27 @@ class SubmissionBudget:
 
 
 class Sender:
-    """`wake_poller` wakes an idle worker of the poller and returns whether there was one."""
+    """`requests` are those of all callers, except polls."""
 
     def __init__(
         self,
         api: Api,
         transport: Transport,
         signer: Signer,
-        budget: RequestBudget,
+        requests: BudgetQueue,
         timing: Timing,
         breaker: Breaker,
-        wake_poller: Callable[[], bool],
     ) -> None:
         self.api = api
-        self._submissions = SubmissionBudget(timing) if api.is_bide else None
-        self.waiting = 0  # requests, other than polls, that wait for the budget
-        self.poll_next = False  # requests and polls alternate when both wait
+        self._requests = requests
+        self._submissions: BudgetQueue | None = None
+        if api.is_bide:
+            submissions = Budget(rng=random.Random(), searches=False)
+            self._submissions = BudgetQueue(submissions, timing)
         self._transport = transport
         self._signer = signer
-        self._budget = budget
         self._timing = timing
         self._breaker = breaker
-        self._wake_poller = wake_poller
-        self._queue = asyncio.Lock()
-        self._answer = asyncio.Event()  # an answer has arrived
-        self.tracer: RequestTracer | None = None
 
     # --- requests that a caller waits for
 
@@ -165,7 +182,7 @@ class Sender:
             if counted and call.submission and self._submissions is not None:
                 await self._submissions.wait()
             if counted:
-                await self.wait_for_budget()
+                await self._requests.wait()
             try:
                 if self._signer.stale:
                     await self._signer.ready()
@@ -232,19 +249,6 @@ class Sender:
     ) -> Answer:
         """Sign a call, send it, and follow redirects. The caller takes the first request from the budget. With `slot`
         the call is a poll."""
-        if self.tracer is None:
-            return await self._exchange(call, slot, exchange, stream)
-        how = {"submission": call.submission, "poll": slot is not None}
-        with self.tracer.request(call.method, call.url, **how) as span:
-            if self.api.is_bide:
-                call = msgspec.structs.replace(call, headers={**call.headers, **span.headers})
-            answer = await self._exchange(call, slot, exchange, stream)
-            span.answered(answer.status)
-            return answer
-
-    async def _exchange(
-        self, call: Call, slot: Slot | None, exchange: Exchange | None, stream: bool
-    ) -> Answer:
         signer = self._signer
         exchange = exchange or self._transport.exchange
         for _ in range(REDIRECTS + 1):
@@ -270,22 +274,20 @@ class Sender:
             if not stream or call.authorized:
                 reads = not plain and following is None and not isinstance(answer, Download)
                 throttled = reads and reader.throttled(answer)
-                now = self._timing.now()
                 record = self._breaker.failed if status >= 500 else self._breaker.succeeded
-                record(now)
+                record(self._timing.now())
                 self._transport.refused += throttled
                 status, limits = 429 if throttled else status, answer.headers
                 if call.submission and self._submissions is not None:
                     self._submissions.record(status, limits)
                     # A refused submission says nothing about other requests.
                     status, limits = (200 if status in (429, 503) else status), {}
-                self._budget.record_response(now, status, limits, self._timing.wall())
-                self._answer.set()
+                self._requests.record(status, limits)
             if following is None:
                 answer.hide = signer.hide
                 return answer if plain else signer.clean(answer)
             if not stream or following.authorized:
-                await self.wait_for_budget()
+                await self._requests.wait()
             call = following
         detail = f"the API redirects the request more than {REDIRECTS} times"
         raise BadPoll(310, detail, final=True, code="redirect-loop")
@@ -314,40 +316,39 @@ class Sender:
 
     # --- the budget
 
-    async def wait_for_budget(self) -> None:
-        """Wait for the budget, in the order of the calls. Each answer may grant more, so it is checked again then."""
-        self.waiting += 1
-        try:
-            async with self._queue:
-                while True:
-                    now = self._timing.now()
-                    if self.poll_next and self._budget.ready(now) <= now and self._wake_poller():
-                        await asyncio.sleep(0)  # let a due poll take the budget first
-                        now = self._timing.now()
-                    at = self._budget.take(now)
-                    if at <= now:
-                        return
-                    self._answer.clear()
-                    timer = self._timing.later(at, self._answer.set)
-                    try:
-                        await self._answer.wait()
-                    finally:
-                        timer.cancel()
-        finally:
-            self.waiting -= 1
-            self.poll_next = True
-            self._wake_poller()
-
     def record_no_answer(self, call: Call | None = None) -> None:
         """Record in the budget that a granted request got no answer. The breaker does not count it."""
         if call is not None and call.submission and self._submissions is not None:
             self._submissions.record(0, {})
-        self._budget.record_response(self._timing.now(), 0, {}, self._timing.wall())
+        self._requests.record(0, {})
 
     def record_failed_poll(self) -> None:
         """Record that a poll got no answer."""
         self._breaker.failed(self._timing.now())
         self.record_no_answer()
+
+
+class TracedSender(Sender):
+    """Makes a span of each request."""
+
+    def __init__(self, tracer: RequestTracer, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._tracer = tracer
+
+    async def exchange(
+        self,
+        call: Call,
+        slot: Slot | None = None,
+        exchange: Exchange | None = None,
+        stream: bool = False,
+    ) -> Answer:
+        how = {"submission": call.submission, "poll": slot is not None}
+        with self._tracer.request(call.method, call.url, **how) as span:
+            if self.api.is_bide:
+                call = msgspec.structs.replace(call, headers={**call.headers, **span.headers})
+            answer = await super().exchange(call, slot, exchange, stream)
+            span.answered(answer.status)
+            return answer
 
 
 def refusal(error: BadPoll, api: Api, answer: Answer | None = None) -> ServiceError:

@@ -20,6 +20,7 @@ from yarl import URL
 
 from bide.client.apis.answers import Answer
 from bide.client.apis.values import without_credentials
+from bide.client.client_tracer import RequestTracer
 from bide.client.http.addresses import loopback, proxy_for
 from bide.core.errors import ServiceUnreachable, SetupError, UnusableService
 from bide.core.wire.http import JSON_TYPE
@@ -88,6 +89,7 @@ class Transport:
         self.requests = 0
         # Requests that the API rejected because there were too many; `sender` counts them.
         self.refused = 0
+        self.tracer: RequestTracer | None = None  # makes a span of each request
         self._service = service
         self._session: aiohttp.ClientSession | None = None
         self._context: ssl.SSLContext | None = None

@@ -20,6 +20,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from bide.client.apis import (
@@ -38,7 +39,7 @@ from bide.client.apis import (
 from bide.client.apis.bide import ENDINGS, BideApi
 from bide.client.apis.values import origin
 from bide.client.client_tracer import set_polled
-from bide.client.http.sender import Sender, refusal
+from bide.client.http.sender import BudgetQueue, Sender, TracedSender, refusal
 from bide.client.http.signer import Signer
 from bide.client.http.transport import Transport
 from bide.client.job_state import JobListener, JobState
@@ -188,15 +189,12 @@ class Poller:
         self._breaker = Breaker(rng=self.rng)
         self._single_polls: deque[PlannedJob] = deque()  # due jobs that need a request of their own
         self._workers = WorkerPool(self.timing, self._work)
-        self.sender = Sender(
-            api,
-            transport,
-            signer,
-            budget,
-            self.timing,
-            self._breaker,
-            wake_poller=lambda: self._workers.wake(start=False),
-        )
+        wake = partial(self._workers.wake, start=False)
+        self._requests = BudgetQueue(budget, self.timing, wake)
+        parts = api, transport, signer, self._requests, self.timing, self._breaker
+        tracer = transport.tracer
+        self._traced = tracer is not None
+        self.sender = Sender(*parts) if tracer is None else TracedSender(tracer, *parts)
         self._unreadable = 0  # consecutive batches from which no job could be read
         self._early = 0  # consecutive requests that the API did not hold
         self._conditional = api.form.ask.etag
@@ -345,7 +343,7 @@ class Poller:
             if again <= now:
                 while self._single_polls and self._single_polls[0].number < 0:  # its wait has ended
                     self._single_polls.popleft()
-                if self.sender.waiting and not self.sender.poll_next:
+                if self._requests.waiting and not self._requests.poll_next:
                     again = FOREVER
                 elif not self._single_polls:
                     jobs, again = self.schedule.next(now)
@@ -354,7 +352,7 @@ class Poller:
             if not jobs:
                 await self._workers.rest(again)
                 continue
-            self.sender.poll_next = False
+            self._requests.poll_next = False
             self._breaker.spend(now)
             self._workers.wake()  # more jobs may be due
             try:
@@ -389,7 +387,7 @@ class Poller:
             hold, etag = self._hold(job)
         try:
             call = self.api.calls.ask(job.ref, etag, hold)
-            if self.sender.tracer is not None:
+            if self._traced:
                 set_polled([job.context])
             answer = await self.sender.exchange(call, worker)
             # Most answers about a job are byte for byte the same as the one before.
@@ -468,7 +466,7 @@ class Poller:
         for planned in jobs:
             planned.key.requests += 1
         try:
-            if self.sender.tracer is not None:
+            if self._traced:
                 set_polled([planned.key.context for planned in jobs])
             answer = await self.sender.exchange(call, worker)
             found = self.api.read_many(refs, answer)

@@ -153,6 +153,8 @@ class PollingProcess:
         make = BideApi if start.own else Api
         api = make(start.form, start.url, None if start.folder is None else Path(start.folder))
         self._transport = Transport(service=start.own)
+        if start.traced:
+            self._transport.tracer = RequestReporter(channel)
         self._signer = GivenSigner(channel, api, self._transport, timing)
         self._budgets: BudgetFolder | BudgetConnection
         name = SHARED
@@ -171,8 +173,6 @@ class PollingProcess:
             timing=timing,
             rng=rng,
         )
-        if start.traced:
-            self._poller.sender.tracer = RequestReporter(channel)
         self._syncs: dict[int, KindSync] = {}
         self._jobs: dict[int, JobState] = {}
         self._numbers: dict[JobState, int] = {}

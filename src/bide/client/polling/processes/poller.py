@@ -83,7 +83,7 @@ class ProcessPoller(Poller):
     @property
     def tracer(self) -> ClientTracer | None:
         """Makes the spans of the requests of the children."""
-        found = self.sender.tracer
+        found = self._transport.tracer
         return found if isinstance(found, ClientTracer) else None
 
     # --- jobs
