@@ -118,22 +118,19 @@ class JobState:
 
     @property
     def latest(self) -> JobStatus | None:
-        """The last answer as a status resource; None before the first one."""
+        """The last answer as a status resource; None before the first one. Fields that the API does not have are null."""
         seen = self.seen
         if seen is None or seen.record is not None:
             return None if seen is None else seen.record
-        if self._latest_seen is not seen:
-            self._latest, self._latest_seen = self._render(seen), seen
-        return self._latest
-
-    def _render(self, seen: Seen) -> JobStatus:
-        """Fields that the API does not have are null."""
+        if self._latest_seen is seen:
+            return self._latest
         done, total = seen.counts or (None, None)
         moved = seen.progress is not None or seen.message is not None or done is not None
         percent = None if seen.progress is None else 100.0 * seen.progress
         began = seen.started_at or self.submitted_at
         instant = render_instant(began) if began is not None else ""
-        return JobStatus(
+        self._latest_seen = seen
+        self._latest = JobStatus(
             job_id=self.job_id,
             kind=self.kind,
             status=_STATUS.get(seen.state, Status.PROCESSING),
@@ -153,3 +150,4 @@ class JobState:
             ),
             error=seen.error,
         )
+        return self._latest
