@@ -101,10 +101,10 @@ class Sketch:
                     self.cells[i, j] = self.cells.get((i, j), 0.0) + part
 
     def _shares(self, low: float, high: float, first: int, last: int) -> list[float]:
-        """Distribute an end over bins by the current curve and EVEN_SHARE."""
-        if first == last:
-            return [1.0]
-        table = self._table or self.table()
+        """Distribute an end over bins by the current curve and EVEN_SHARE; evenly before there is a curve."""
+        table = self._table
+        if first == last or table is None:
+            return [1.0 / (last + 1 - first)] * (last + 1 - first)
         start = reached = table.cumulative_at(low)
         parts = []
         for i in range(first, last + 1):
