@@ -172,9 +172,11 @@ class PollSchedule:
                     break
             elif job.made < STALE * price and not job.given and replans < MOST_REPLANS:
                 replans += 1
-                queue.pop()
-                self._plan(job, now)
-                continue
+                due = self._due(job, now)
+                if due > now:
+                    queue.pop()
+                    self._push(job, due)
+                    continue
             taken = self.budget.take(now)
             if taken > now:  # another process took it first
                 return [], taken
@@ -301,7 +303,11 @@ class PollSchedule:
         if self._backoff is not None:
             at = max(job.submitted + job.asked + self._jittered(job.interval), job.not_before)
             self._push(job, _by_deadline(job, at, now), given=True)
-            return
+        else:
+            self._push(job, self._due(job, now))
+
+    def _due(self, job: PlannedJob, now: float) -> float:
+        """Plan the next poll at the current price. Return its time."""
         random = self._random
         if self._longest is not None:
             job.longest = self._longest * (1.0 - self._jitter * random())
@@ -327,10 +333,11 @@ class PollSchedule:
         age = max(age, job.asked + job.shortest)
         job.latest = latest = job.asked + longest
         job.planned = age = age if age < latest else latest
+        job.made = self.price
         due = job.submitted + age
         if now < job.deadline < due:
             due = job.deadline
-        self._push(job, due if due > job.not_before else job.not_before)
+        return due if due > job.not_before else job.not_before
 
     def _is_first(self, job: PlannedJob) -> bool:
         """Whether the job is one of the few whose ends teach how long its kind takes.
