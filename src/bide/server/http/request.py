@@ -300,7 +300,7 @@ class BodyStream:
 
     def __init__(self, request: HttpRequest, received: ReceivedBytes | None = None) -> None:
         self._receive = request.receive
-        self._received = received
+        self.received = received
         self._check_valid = None if request.principal.credential is None else request.check_valid
         self._ended = False
         coding = request.header(b"content-encoding")
@@ -323,7 +323,7 @@ class BodyStream:
             self._ended = not message.get("more_body", False)
             data: bytes = message.get("body", b"")
             if data:
-                if self._received is not None:
-                    await self._received.add(len(data))
+                if self.received is not None:
+                    await self.received.add(len(data))
                 return data
         raise StopAsyncIteration

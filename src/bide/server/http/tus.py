@@ -60,7 +60,6 @@ from bide.server.http.restrictions import restrict_upload
 from bide.server.http.routing import TOKEN, HttpOperation, Parameter, ResponseSpec
 from bide.server.http.schemas import BINARY
 from bide.server.http.uploads import UPLOAD_ID, find_upload, read_sha256, remove
-from bide.server.limits import ReceivedBytes
 from bide.server.store import StoreUnavailable
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.names import clean_name, clean_type
@@ -108,11 +107,6 @@ async def options(request: HttpRequest) -> Response:
 
 
 async def create(request: HttpRequest) -> Response:
-    async with request.components.limits.receiving(request.tenant) as received:
-        return await _create(request, received)
-
-
-async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
     uploads = request.components.uploads
     metadata = request.header(b"upload-metadata") or ""
     given = read_metadata(metadata)
@@ -133,7 +127,7 @@ async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
     if (partial or urls) and request.principal.is_restricted:
         raise Forbidden("a token begins no uploads in parts")  # parts are of no job
     size = _size(request, final=bool(urls))
-    body = BodyStream(request, received if size is None else None)
+    body = BodyStream(request)
     sent = await _has_body(request, body) or size == 0
     if urls:
         upload = await uploads.tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
@@ -145,7 +139,7 @@ async def _create(request: HttpRequest, received: ReceivedBytes) -> Response:
     else:
         upload = await uploads.begin(Way.TUS, name, job, size=size, **fields)
     if sent:
-        upload = await _append(request, upload.id, 0, body)
+        upload = await _append(request, upload, 0, body)
     return _response(request, 201, upload, located=True, offset=sent)
 
 
@@ -209,49 +203,40 @@ def _json(name: str, text: str) -> Any:
 # --- appending
 
 
-async def _append(request: HttpRequest, upload_id: str, offset: int, body: BodyStream) -> Upload:
+async def _append(request: HttpRequest, upload: Upload, offset: int, body: BodyStream) -> Upload:
+    """Append the body. The bytes of an upload that began without a size count for the limit of the tenant now."""
+    size = read_count("Upload-Length", request.header(b"upload-length"))
     try:
-        return await request.components.uploads.tus.append(
-            upload_id,
-            offset,
-            body,
-            announced=request.content_length,
-            size=read_count("Upload-Length", request.header(b"upload-length")),
-            checksum=read_checksum(request.header(b"upload-checksum")),
-            promised=read_digest(request.header(b"repr-digest")),
-        )
+        async with request.components.limits.receiving(request.tenant) as received:
+            if upload.size is None and size is None:
+                body.received = received
+            elif upload.size is None and size is not None:
+                await received.add(max(0, size - upload.received))
+            return await request.components.uploads.tus.append(
+                upload.id,
+                offset,
+                body,
+                announced=request.content_length,
+                size=size,
+                checksum=read_checksum(request.header(b"upload-checksum")),
+                promised=read_digest(request.header(b"repr-digest")),
+            )
     except (WrongOffset, TakenOver, UploadConflict) as problem:
         with contextlib.suppress(Problem, StoreUnavailable):  # removed in the meantime
-            upload = await request.components.uploads.find(upload_id)
-            if upload.way is Way.TUS:
-                problem.headers["Upload-Offset"] = str(upload.received)
+            found = await request.components.uploads.find(upload.id)
+            if found.way is Way.TUS:
+                problem.headers["Upload-Offset"] = str(found.received)
         raise
 
 
 async def patch(request: HttpRequest) -> Response:
-    upload_id = request.args[0]
     if request.header(b"content-type") != BODY_TYPE:
         raise UnsupportedMedia(f"Content-Type must be {BODY_TYPE} for PATCH")
     offset = read_count("Upload-Offset", request.header(b"upload-offset"))
     if offset is None:
         raise MalformedRequest("Upload-Offset is missing")
-    found = await find_upload(request)
-    if found.size is not None:
-        upload = await _append(request, upload_id, offset, BodyStream(request))
-    else:
-        async with request.components.limits.receiving(request.tenant) as received:
-            body = await _counted_body(request, found, received)
-            upload = await _append(request, upload_id, offset, body)
+    upload = await _append(request, await find_upload(request), offset, BodyStream(request))
     return _response(request, 204, upload, offset=True)
-
-
-async def _counted_body(request: HttpRequest, upload: Upload, received: ReceivedBytes) -> BodyStream:
-    """The body for an upload that began without a size. Raise QuotaExceeded if the size that it declares does not fit."""
-    size = read_count("Upload-Length", request.header(b"upload-length"))
-    if size is None:
-        return BodyStream(request, received)
-    await received.add(max(0, size - upload.received))
-    return BodyStream(request)
 
 
 async def head(request: HttpRequest) -> Response:
