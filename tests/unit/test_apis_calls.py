@@ -307,6 +307,9 @@ def test_long_polls_are_asked_for_as_each_api_wants_it() -> None:
     assert call.hold == 50
     call = api_of("sync.so").calls.ask(Ref(ID), "ignored", hold=0.5)
     assert call.url == f"https://api.sync.so/v2/generate/{ID}?wait=true&timeout=1"
+    named = Ref(ID, "https://api.sync.so/v2/films/7")
+    call = api_of("sync.so").calls.ask(named, hold=5)
+    assert call.url == "https://api.sync.so/v2/films/7?wait=true&timeout=5"
     assert "If-None-Match" not in call.headers
     call = api_of("knowhere").calls.ask(Ref(ID), hold=30)
     assert call.hold == 0

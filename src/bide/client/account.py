@@ -188,7 +188,7 @@ class Account:
 
     async def close(self) -> None:
         try:
-            remove_account(self)  # which reads the budget, so before that is closed
+            remove_account(self, self._transport.requests, self._transport.refused)
             if self._poller is not None:
                 await self._poller.close()
             if self._account_budget is not None:

@@ -55,11 +55,13 @@ def add_account(account: MeasuredAccount) -> None:
     _open.add(account)
 
 
-def remove_account(account: MeasuredAccount) -> None:
+def remove_account(account: MeasuredAccount, requests: int, refused: int) -> None:
+    """Keep the counts of an account that is closed."""
     if account in _open:
         _open.discard(account)
-        last = account.use()
-        _closed[account.api_name].add(ApiUse(last.requests, last.refused))
+        closed = _closed[account.api_name]
+        closed.requests += requests
+        closed.refused += refused
 
 
 def metrics_text() -> str:

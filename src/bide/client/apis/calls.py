@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from bide.client.apis.answers import Call, Ref
-from bide.client.apis.form import Ask, Batch, Description, Next, Request, Result
+from bide.client.apis.form import Batch, Description, Next, Request, Result
 from bide.client.apis.pagination import NextPage
 from bide.client.apis.paths import Document
-from bide.client.apis.requests import Prepared
+from bide.client.apis.requests import Prepared, with_query
 from bide.client.apis.templates import MissingValue
 from bide.client.apis.toml_lines import within
 from bide.client.apis.values import absolute, origin
@@ -49,9 +49,10 @@ class Calls:
         self.common = {"Accept": ACCEPT, **form.headers}
         with within("ask"):
             self._ask = self.prepared(form.ask, _OF_JOB)
-        with within("ask", "longpoll"):
-            self._held = self._prepare_held(form.ask)
         self._longest = form.ask.longpoll.most if form.ask.longpoll else 0.0
+        self._held = lru_cache(4)(self._prepare_held)  # by the seconds of the hold
+        with within("ask", "longpoll"):
+            self._held(self._longest)
         with within("cancel"):
             self._cancel = self.prepared(form.cancel, _OF_JOB | {"message"}) if form.cancel else None
         with within("batch"):
@@ -73,23 +74,31 @@ class Calls:
     def prepared(self, request: Request, names: frozenset[str]) -> Prepared:
         return Prepared(request, self._base, self.common, names)
 
-    def _prepare_held(self, ask: Ask) -> Prepared | None:
-        poll = ask.longpoll
+    def _prepare_held(self, hold: float) -> tuple[Prepared, dict[str, str]]:
+        """The poll that asks the API to hold the request, and what it adds to the query; without [ask.longpoll] the usual
+        one.
+        """
+        ask, poll = self._form.ask, self._form.ask.longpoll
         if poll is None:
-            return None
+            return self._ask, {}
         if not poll.most > 0 or not (poll.headers or poll.query):
             raise ValueError("[ask.longpoll] needs `headers` or `query`, and `most` above 0")
-        query = {name: text for name, text in ask.query.items() if name not in poll.without}
+        headers, query = (
+            {name: text.replace("{hold}", str(int(hold))) for name, text in texts.items()}
+            for texts in (poll.headers, poll.query)
+        )
+        unheld = {name: text for name, text in ask.query.items() if name not in poll.without}
         held = Request(
             method=ask.method,
             path=ask.path,
             url=ask.url,
-            headers={**ask.headers, **poll.headers},
-            query={**query, **poll.query},
+            headers={**ask.headers, **headers},
+            query={**unheld, **query},
             body=ask.body,
             encode=ask.encode,
         )
-        return self.prepared(held, _OF_JOB | {"hold"})
+        fixed = {name: text for name, text in query.items() if "{" not in text}
+        return self.prepared(held, _OF_JOB), fixed
 
     def _prepare_batch(self, batch: Batch) -> Prepared:
         if batch.most < 1:
@@ -114,9 +123,9 @@ class Calls:
             return absolute(self._base, self._ask.source(Document(None, ref=ref)))
         return ref.url
 
-    def status_url(self, ref: Ref, *, held: bool = False) -> str | None:
-        """The URL of a job's status; None if it cannot be made. With `held` it asks the API to hold the request."""
-        ask = self._held if held and self._held is not None else self._ask
+    def status_url(self, ref: Ref, ask: Prepared | None = None) -> str | None:
+        """The URL of a job's status, in the form of the request `ask`; None if it cannot be made."""
+        ask = ask or self._ask
         url = self.named_url(ref)
         if url is not None or not ask.has_path or self._base is None:
             return url
@@ -130,18 +139,20 @@ class Calls:
 
     def ask(self, ref: Ref, etag: str | None = None, hold: float | None = None) -> Call:
         """The request for a job's status; SetupError if its URL cannot be made."""
-        ask, held = self._ask, 0.0
-        if hold and self._held is not None:
-            ask, held = self._held, max(1.0, min(hold, self._longest))
-        url = self.status_url(ref, held=held > 0.0)
+        ask, held, added = self._ask, 0.0, None
+        if hold and self._longest:
+            held = max(1.0, min(hold, self._longest))
+            ask, added = self._held(held)
+        url = self.status_url(ref, ask)
         if url is None:
             raise SetupError(
                 f"The URL of job {ref.id} at {self._form.name} is not known. Use the job's URL, or set the API's address"
             )
+        if added and self.named_url(ref) is not None:
+            url = with_query(url, list(added.items()))
         headers, body = ask.headers, b""
         if not ask.fixed:
-            values = {"id": ref.id, "ref": ref.more, "hold": int(held)}
-            url, headers, body = ask.filled(values, url)
+            url, headers, body = ask.filled({"id": ref.id, "ref": ref.more}, url)
         if etag and self._form.ask.etag:
             headers = {**headers, "If-None-Match": etag}
         return Call(ask.method, url, headers, body, self.trusts(url), {}, held)
