@@ -29,6 +29,7 @@ class Credential:
     """Authenticates requests to an API. `Api.credential` creates it, and reads the secret with `renew`."""
 
     __slots__ = ("_auth", "_environ", "_folder", "_headers", "_key", "_raw")
+    expires = False  # False: it is never `stale`
 
     def __init__(self, auth: Auth, key: str | None, environ: Mapping[str, str], folder: Path) -> None:
         self._auth = auth
@@ -153,6 +154,7 @@ class OAuth2(Credential):
     """A token that is requested with a client id and secret, or with a refresh token. It is kept only in memory."""
 
     __slots__ = ("_client", "_refresh", "_until")
+    expires = True
 
     def __init__(self, auth: Auth, key: str | None, environ: Mapping[str, str], folder: Path) -> None:
         super().__init__(auth, key, environ, folder)

@@ -36,6 +36,7 @@ class Signer:
     ) -> None:
         self._api = api
         self._credential = credential
+        self._expires = credential is not None and credential.expires
         self._transport = transport
         self._wall = wall
         self._added = dict(headers or {})  # the caller's own headers go where the credential goes
@@ -47,7 +48,7 @@ class Signer:
 
     @property
     def stale(self) -> bool:
-        return self._credential is not None and self._credential.stale(self._wall())
+        return self._expires and self._credential is not None and self._credential.stale(self._wall())
 
     async def ready(self) -> None:
         """Fetch a token if there is none, or it expires soon."""
