@@ -44,14 +44,22 @@ class CatchUpClock:
     has caught up.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock | None = None) -> None:
+        """`clock` is by default that of the system."""
+        # Not a SystemClock, whose method would be one more call in each transaction.
+        self._read = _elapsed if clock is None else clock.now
+        self._offset = time.time() - _elapsed() if clock is None else 0.0
         self._latest = 0.0
         # How far the time that it follows is ahead of `clock`; when that was set, and what `now` was then at least.
         self._state: tuple[float, float, float] | None = None
 
+    @property
+    def here(self) -> float:
+        """The time of `clock`."""
+        return self._read() + self._offset
+
     def now(self) -> float:
-        here = self._clock.now()
+        here = self._read() + self._offset
         if self._state is None:
             return here
         ahead, since, floor = self._state
@@ -60,8 +68,7 @@ class CatchUpClock:
 
     def follow(self, ahead: float, floor: float) -> None:
         """Follow a time that is `ahead` seconds ahead of the clock, and start no earlier than `floor`."""
-        here = self._clock.now()
-        self._state = (ahead, here, floor if self._state is None else max(floor, self.now()))
+        self._state = (ahead, self.here, floor if self._state is None else max(floor, self.now()))
 
 
 _elapsed = (

@@ -127,8 +127,7 @@ async def create(request: HttpRequest) -> Response:
     if (partial or urls) and request.principal.is_restricted:
         raise Forbidden("a token begins no uploads in parts")  # parts are of no job
     size = _size(request, final=bool(urls))
-    body = BodyStream(request)
-    sent = await _has_body(request, body) or size == 0
+    body = await _sent_body(request, size)
     if urls:
         upload = await uploads.tus.concatenate([_id_of(url) for url in urls], name, job, **fields)
         return _response(request, 201, upload, located=True)
@@ -138,9 +137,9 @@ async def create(request: HttpRequest) -> Response:
         )
     else:
         upload = await uploads.begin(Way.TUS, name, job, size=size, **fields)
-    if sent:
+    if body is not None:
         upload = await _append(request, upload, 0, body)
-    return _response(request, 201, upload, located=True, offset=sent)
+    return _response(request, 201, upload, located=True, offset=body is not None)
 
 
 def _size(request: HttpRequest, *, final: bool) -> int | None:
@@ -163,16 +162,19 @@ def _id_of(url: str) -> str:
     return url.rstrip("/").rpartition("/")[2]
 
 
-async def _has_body(request: HttpRequest, body: BodyStream) -> bool:
-    """Whether the request that creates an upload also sends bytes of it. Raise UnsupportedMedia if it sends other bytes."""
+async def _sent_body(request: HttpRequest, size: int | None) -> BodyStream | None:
+    """The body, if the request that creates an upload also sends bytes of it, or the upload has none. Raise
+    UnsupportedMedia if it sends other bytes.
+    """
     length = request.content_length
-    if request.header(b"content-type") == BODY_TYPE:
-        return length != 0
-    if length is None:
-        length = len(await anext(body, b""))
-    if length:
+    if length == 0 and size != 0:
+        return None
+    body = BodyStream(request)
+    if length == 0 or request.header(b"content-type") == BODY_TYPE:
+        return body
+    if length or len(await anext(body, b"")):
         raise UnsupportedMedia(f"Content-Type must be {BODY_TYPE} for POST with bytes of the upload")
-    return False
+    return body if size == 0 else None
 
 
 def _job(request: HttpRequest, given: dict[str, str]) -> UploadJob | None:

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import psycopg
 
-from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock, SystemClock
+from bide.core.clock import MOST_BEHIND, CatchUpClock, Clock
 from bide.core.wire.http import Event
 from bide.server.store import OnEvents, OnLog, OnReset, OnWork
 from bide.server.store.postgres.cache import PostgresCache
@@ -66,22 +66,19 @@ class DatabaseClock(CatchUpClock):
     due in five seconds is due in ten. It is never behind the newest event, so all processes agree.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(clock or SystemClock())
-
     def begin(self) -> float:
         """The local time when the measurement starts, for `measured`."""
-        return self._clock.now()
+        return self.here
 
     def measured(self, database: float, started: float, newest: float | None = None) -> None:
         """Record a measurement: the database's time was `database` halfway between `started` and now, and its newest event
         is from `newest`. A response that took longer than ALIVE is ignored, because the machine may have slept, and the
         halfway point is unknown.
         """
-        if self._clock.now() - started > ALIVE:
+        if self.here - started > ALIVE:
             return
         floor = newest if newest is not None and newest - database <= MOST_BEHIND else 0.0
-        self.follow(database - (started + self._clock.now()) / 2, floor)
+        self.follow(database - (started + self.here) / 2, floor)
 
 
 class ChangeFeed:
