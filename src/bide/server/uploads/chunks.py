@@ -151,4 +151,4 @@ class ChunkedUploads:
             upload = await self._lifecycle.recovered(replace(upload, received=upload.size))
             if upload.status is UploadStatus.DONE:
                 return upload
-            return (await self._lifecycle.finish(upload)).uploads[0]
+            return await self._lifecycle.finish(upload)

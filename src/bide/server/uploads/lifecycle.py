@@ -187,11 +187,11 @@ class UploadLifecycle:
             # Mark the exception as retrieved: all callers may have disconnected.
             done.exception()
 
-    async def finish(self, upload: Upload) -> StoredUploads:
+    async def finish(self, upload: Upload) -> Upload:
         """Move a complete upload to the blobs and create its job, if any. A cancelled caller does not interrupt it."""
         return await finished(self._finish(upload))
 
-    async def _finish(self, upload: Upload) -> StoredUploads:
+    async def _finish(self, upload: Upload) -> Upload:
         assert upload.size is not None
         sha256, head = await self._staging.complete(upload.id, upload.size)
         done = self.completed(upload, upload.size, sha256, head)
@@ -203,7 +203,7 @@ class UploadLifecycle:
         stored = await self.store_finished(CompletedUploads((done,), new))
         if problem is not None:
             raise problem
-        return stored
+        return stored.uploads[0]
 
     async def adopt(self, upload: Upload) -> None:
         """Move the bytes of a complete upload to the blobs."""

@@ -101,7 +101,7 @@ class TusUploads:
     async def _finish(self, upload: Upload) -> Upload:
         """Finish a complete upload. If that fails, for example because the storage is unavailable, the upkeep retries."""
         try:
-            return (await self._lifecycle.finish(upload)).uploads[0]
+            return await self._lifecycle.finish(upload)
         except Exception:
             with contextlib.suppress(Exception):
                 await self._lifecycle.record(upload, received=upload.received)
