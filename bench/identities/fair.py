@@ -8,10 +8,11 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from tests.servers.postgres import Postgres
 
@@ -53,21 +54,34 @@ async def fill(store: Store, new: Sequence[NewJob]) -> None:
 
 
 def claims(folder: Path, rounds: int) -> list[Line]:
+    return compare_claims(folder, rounds, _measure_claims, ("one", "many"), f"{TENANTS} tenants : one")
+
+
+def compare_claims(
+    folder: Path,
+    rounds: int,
+    measure: Callable[[Store, Store], Coroutine[Any, Any, dict[str, float]]],
+    names: tuple[str, str],
+    what: str,
+) -> list[Line]:
+    """The seconds of claims from the second of two stores, beside the first. `measure` returns them by the name of the store
+    and the size of the claim.
+    """
     lines = []
-    for name in ("SQLite", "PostgreSQL"):
+    for store in ("SQLite", "PostgreSQL"):
         samples = Samples()
         for number in range(rounds):
-            here = folder / f"{name}-{number}"
+            here = folder / f"{store}-{number}"
             here.mkdir()
             here.chmod(0o755)
-            with two_stores(name, here) as (one, many):
-                for what, seconds in asyncio.run(_measure_claims(one, many)).items():
-                    samples.add(what, seconds)
+            with two_stores(store, here) as stores:
+                for name, seconds in asyncio.run(measure(*stores)).items():
+                    samples.add(name, seconds)
         for size in SIZES:
-            of_one, of_many = samples[f"one {size}"], samples[f"many {size}"]
-            detail = f"{1e6 * of_many:.0f} : {1e6 * of_one:.0f} µs"
-            what = f"a claim of {size}, {TENANTS} tenants : one, {name}"
-            lines.append(Line(what, of_many / of_one, "≤", 1.2, detail=detail))
+            base, other = (samples[f"{name} {size}"] for name in names)
+            detail = f"{1e6 * other:.0f} : {1e6 * base:.0f} µs"
+            title = f"a claim of {size}, {what}, {store}"
+            lines.append(Line(title, other / base, "≤", 1.2, detail=detail))
     return lines
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 from statistics import median
 
 from msgspec.structs import replace
 
-from bench.identities.fair import CLAIMS, SIZES, fill, new_job, two_stores
-from bench.service.load import Samples
+from bench.identities.fair import CLAIMS, SIZES, compare_claims, fill, new_job
 from bench.service.table import Line
 from bide.server.store import ClaimRequest, Store
 
@@ -19,22 +17,8 @@ LIMITS = {"noop": 5}
 
 
 def measure(folder: Path, rounds: int) -> list[Line]:
-    lines = []
-    for name in ("SQLite", "PostgreSQL"):
-        samples = Samples()
-        for number in range(rounds):
-            here = folder / f"{name}-{number}"
-            here.mkdir()
-            here.chmod(0o755)
-            with two_stores(name, here) as stores:
-                for what, seconds in asyncio.run(_measure(*stores)).items():
-                    samples.add(what, seconds)
-        for size in SIZES:
-            free, keyed = samples[f"free {size}"], samples[f"keyed {size}"]
-            what = f"a claim of {size}, {KEYS} concurrency keys : none, {name}"
-            detail = f"{1e6 * keyed:.0f} : {1e6 * free:.0f} µs"
-            lines.append(Line(what, keyed / free, "≤", 1.2, detail=detail))
-    return lines
+    what = f"{KEYS} concurrency keys : none"
+    return compare_claims(folder, rounds, _measure, ("free", "keyed"), what)
 
 
 async def _measure(free: Store, keyed: Store) -> dict[str, float]:
