@@ -17,11 +17,22 @@ from bide.core.clock import Clock
 from bide.core.errors import SetupError
 from bide.core.jobs.record import Job, Status
 from bide.core.jobs.state_machine import PriorityChanged, Succeeded
-from bide.server.store import EventFilter, Filter, Inserted, NewJob, Store, StoreUnavailable, migrations
+from bide.server.registry import Registry
+from bide.server.store import (
+    EventFilter,
+    Filter,
+    Inserted,
+    NewJob,
+    RecordAccess,
+    Store,
+    StoreUnavailable,
+    migrations,
+)
 from bide.server.store.migrations import scripts
 from bide.server.store.sqlite.file import SqliteFile, prepare
 from bide.server.store.sqlite.store import SqliteStore
 from bide.server.store.sqlite.transaction import MAX_INPUT
+from bide.server.waiting_jobs import PAGE, WaitingJobs
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite
 
@@ -294,6 +305,21 @@ async def test_a_submission_to_an_idle_service_searches_no_jobs(tmp_path: Path) 
     assert (claimed[0], len(claimed)) == (scheduled.id, 2)
     assert asked
     await store.close()
+
+
+@pytest.mark.parametrize("number", [0, PAGE - 1, PAGE, PAGE + 1])
+async def test_all_breakers_are_known(tmp_path: Path, number: int) -> None:
+    """They are read as a page, unless there are more."""
+    harness = await a_bench(tmp_path)
+    names = [f"vendor-{i:03}" for i in range(number)]
+
+    def put(records: RecordAccess) -> None:
+        for name in names:
+            records.put_text("breakers", name, "{}")
+
+    await harness.store.change_records(put)
+    assert list(await WaitingJobs(harness.store, Registry()).states()) == names
+    await harness.store.close()
 
 
 async def test_counts_do_not_know_what_was_rolled_back(tmp_path: Path) -> None:

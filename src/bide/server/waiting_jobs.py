@@ -20,11 +20,12 @@ from bide.core.jobs.retry_budget import RetryBudgetState
 from bide.core.wire.http import Event
 from bide.server.engine import ServiceWarning
 from bide.server.registry import Registry, policy_of
-from bide.server.store import BreakerStore, RecordFilter, RecordStore, StoreUnavailable
+from bide.server.store import BreakerStore, RecordFilter, RecordStore, RecordTable, StoreUnavailable
 
 log = logging.getLogger("bide.upkeep")
 IDLE_CHECK = 30.0  # seconds between two checks without an event
 MOST_COUNTED = 1000  # waiting jobs of a breaker that are counted
+PAGE = 100  # breakers, or kinds with a retry budget
 FEW = 10  # waiting jobs that are read to start one, because some may have been cancelled
 _read = msgspec.json.Decoder(BreakerState).decode
 _read_budget = msgspec.json.Decoder(RetryBudgetState).decode
@@ -106,13 +107,18 @@ class WaitingJobs:
 
     async def budgets(self) -> dict[str, RetryBudgetState]:
         """The retry budgets of kinds, as of their last use."""
-        found = await self._store.records("retry_budgets", RecordFilter(tenant="-"))
+        found = await self._all("retry_budgets")
         return {kind: _read_budget(text) for kind, text in found.items()}
 
     async def states(self) -> dict[str, BreakerState]:
-        found = await self._store.records("breakers", RecordFilter(tenant="-"))
+        found = await self._all("breakers")
         self._states = {name: _read(text) for name, text in found.items()}
         return self._states
+
+    async def _all(self, table: RecordTable) -> dict[str, str]:
+        """All records of a table that has few. A page of them is read faster than a table of any size."""
+        found = await self._store.records(table, RecordFilter(tenant="-", limit=PAGE))
+        return found if len(found) < PAGE else await self._store.records(table, RecordFilter(tenant="-"))
 
     async def waiting(self, waits_for: str) -> int:
         """How many jobs are in a waiting list, at most MOST_COUNTED."""
