@@ -46,6 +46,7 @@ BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 180
 MAX_STEPS = 50  # series of steps per kind; other steps share one, because a handler may make up names
 MAX_CODES = 50  # series of error codes per kind
 OTHER = "other"
+OUTCOMES = ("early", "within", "late")  # when a job ended, compared with its `eta`
 
 
 class DurationHistogram:
@@ -80,7 +81,8 @@ class Metrics:
         self._failures: Counter[tuple[str, str, str]] = Counter()  # by kind, code and outcome
         self._codes: dict[str, set[str]] = defaultdict(set)  # that have series, by kind
         self._lost: Counter[tuple[str, str]] = Counter()  # by kind and reason
-        self._etas: Counter[tuple[str, str, str]] = Counter()  # by kind, basis and outcome
+        # Jobs with each of the OUTCOMES, by kind and basis.
+        self._etas: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * len(OUTCOMES))
         # By kind and basis.
         self._eta_errors: dict[tuple[str, ...], DurationHistogram] = defaultdict(DurationHistogram)
         self.operations = [
@@ -136,12 +138,7 @@ class Metrics:
 
     def _count_eta(self, kind: str, basis: str, predicted: Sequence[float], seconds: float) -> None:
         low, middle, high = predicted
-        for outcome, found in (
-            ("early", seconds < low),
-            ("within", low <= seconds <= high),
-            ("late", seconds > high),
-        ):
-            self._etas[kind, basis, outcome] += found  # all of them, so that ratios are known
+        self._etas[kind, basis][(seconds >= low) + (seconds > high)] += 1
         self._eta_errors[kind, basis].add(abs(seconds - middle))
 
     def _count_failure(self, job: dict[str, Any], outcome: str) -> None:
@@ -238,7 +235,14 @@ class Metrics:
             "Jobs that succeeded, by whether the attempt ended before, within or after the range of `eta` at its start "
             "(`durations`), and of `eta` halfway (`progress`).",
             ("kind", "basis", "outcome"),
-            self._etas,
+            # All outcomes, so that ratios are known.
+            Counter(
+                {
+                    (*series, outcome): count
+                    for series, counts in self._etas.items()
+                    for outcome, count in zip(OUTCOMES, counts, strict=True)
+                }
+            ),
         )
         yield _of_durations(
             "bide_eta_error_seconds",
