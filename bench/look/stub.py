@@ -46,7 +46,8 @@ class Stub:
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks))
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +69,7 @@ class Stub:
             b"Sec-WebSocket-Accept: %b\r\nSec-WebSocket-Protocol: bide.v1\r\n\r\n" % accept
         )
         begin, self.sent = time.monotonic(), 0
-        while True:
+        while not writer.is_closing():
             due = int((time.monotonic() - begin) * self._rate)
             for number in range(self.sent, due):
                 writer.write(_frame(self._event(number)))

@@ -129,7 +129,7 @@ def statistics_body(rows: Iterable[tuple[int, str, int]], query: RollupQuery, st
                 point = points[at] = PointCounts()
             _add(point.by_place[place[0]], place[1], count)
             totals[name] = totals.get(name, 0) + count
-        if number % 300 == 299:
+        if number % 500 == 499:
             release()
     for name, count in totals.items():
         place = places[name]
@@ -140,7 +140,7 @@ def statistics_body(rows: Iterable[tuple[int, str, int]], query: RollupQuery, st
     first = query.start - query.start % query.width
     for number, at in enumerate(range(first, query.end, query.width)):
         shown.append(msgspec.Raw(encode(points.get(at, nothing).point(at))))
-        if number % 4 == 3:
+        if number % 12 == 11:
             release()
     found = Statistics(
         render_instant(query.start),
