@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from bench.runner import Benchmark
-from bench.scale import concurrency, drain, rows, status, trial
+from bench.scale import concurrency, drain, rows, status, trial, uploads
 
 PARTS = {
     "status": status.measure,
@@ -13,6 +13,7 @@ PARTS = {
     "trial": trial.measure,
     "drain": drain.measure,
     "concurrency": concurrency.measure,
+    "uploads": uploads.measure,
 }
 
 benchmark = Benchmark("bench.scale", __doc__, rounds=3)

@@ -21,7 +21,7 @@ from bide.server.blobs.files import FileBlobs
 from bide.server.blobs.s3 import S3Blobs
 from bide.server.blobs.s3_client import BucketLocation, read_bucket_url
 from bide.testing import ManualClock
-from bide.testing.blobs import JOB, LARGE, BlobsSuite, SigningSuite, read
+from bide.testing.blobs import JOB, LARGE, BlobsSuite, PartStorageSuite, SigningSuite, read
 from tests.servers.swift import Swift
 
 BUCKET = "bide-tests"
@@ -48,7 +48,7 @@ class TestFiles(BlobsSuite):
         return FileBlobs(place / "blobs")
 
 
-class TestS3(BlobsSuite, SigningSuite):
+class TestS3(BlobsSuite, SigningSuite, PartStorageSuite):
     @pytest.fixture(autouse=True)
     def at(self, bucket: str) -> None:
         self.url = bucket
@@ -59,9 +59,13 @@ class TestS3(BlobsSuite, SigningSuite):
     async def signing(self, place: Path) -> S3Blobs:
         return S3Blobs(self.url)
 
+    async def parted(self, place: Path) -> S3Blobs:
+        return S3Blobs(self.url)
+
 
 async def test_the_service_signs_for_a_folder(tmp_path: Path, bucket: str) -> None:
     assert FileBlobs(tmp_path).signing(ManualClock()).receiver is not None
+    assert FileBlobs(tmp_path).part_storage() is None, "a local folder receives uploads"
     s3 = S3Blobs(bucket)
     assert s3.signing(ManualClock()).receiver is None, "the storage receives the requests"
     await s3.close()
@@ -144,6 +148,10 @@ async def test_away_at_each_call(nobody: str, tmp_path: Path, monkeypatch: pytes
         lambda: kept.parts(key, "m"),
         lambda: kept.finish(key, "m", []),
         lambda: kept.abort(key, "m"),
+        lambda: kept.put_object(key, b"x", "text/plain"),
+        lambda: kept.put_part(key, "m", 1, b"x"),
+        lambda: kept.remove_object(key),
+        lambda: kept.multiparts("uploads"),
     ]
     outcomes = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StorageUnavailable] * len(calls)

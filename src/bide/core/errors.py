@@ -516,9 +516,13 @@ class TusVersion(Problem):
 class MisdirectedUpload(Problem):
     code, status, title, retryable = "misdirected-upload", 421, "The upload is at another replica", True
     meaning = (
-        "Until an upload is complete, its bytes are on the disk of the replica where it was started."
+        "Until an upload is complete, its bytes are on the disk of the replica where it was started, unless files are in a "
+        "bucket."
     )
-    remedy = "Configure the load balancer to send all requests for one upload to one replica; see the page on uploads."
+    remedy = (
+        "Store files in a bucket, or configure the load balancer to send all requests for one upload to one replica; see "
+        "the page on uploads."
+    )
 
 
 class WrongLength(Problem):

@@ -1,6 +1,6 @@
 """The record of an upload, which becomes a blob and, if requested, a job. Only data.
 
-1. `received` counts the bytes from the start that are safely on disk; it never goes back.
+1. `received` counts the bytes from the start that are safely on disk or in a bucket; it never goes back.
 2. A DONE upload is complete: its size and SHA-256 are those of the bytes of `blob`. After that only its job and its
    expiry change.
 """
@@ -17,6 +17,9 @@ from bide.core.jobs.record import FileInfo
 ANY_TYPE = "application/octet-stream"
 UPLOADS = "uploads/"  # prefix of the owner of a file that belongs to an upload and not to a job
 MOST_CHUNKS = 10_000
+ANY_REPLICA = (
+    "*"  # the replica of uploads whose bytes are in a bucket, so that any replica continues them
+)
 
 
 class UploadStatus(enum.StrEnum):
@@ -33,6 +36,25 @@ class Way(enum.StrEnum):
     PRESIGNED = "presigned"
 
 
+class BucketBytes(msgspec.Struct, frozen=True):
+    """Where the bytes of an incomplete upload are in a bucket: the parts of a multipart upload, then the tail. Together they
+    have the received bytes.
+    """
+
+    writer: str  # the process that adds bytes; the store rejects updates of any other one
+    part_size: int = (
+        0  # bytes of each part but the last; 0: parts grow, because the upload began without a size
+    )
+    multipart: str = ""  # the id of the multipart upload; "": there is none yet
+    parts: tuple[tuple[int, str], ...] = ()  # the size and the ETag of each part, in order
+    tail: str = ""  # the key of the object with the bytes after the parts; "": there are none
+
+    @property
+    def parts_end(self) -> int:
+        """The offset after the last part."""
+        return sum(size for size, _ in self.parts)
+
+
 class Upload(msgspec.Struct, frozen=True):
     """One upload, as the store keeps it."""
 
@@ -44,10 +66,11 @@ class Upload(msgspec.Struct, frozen=True):
     content_type: str = ANY_TYPE
     tenant: str = "-"
     status: UploadStatus = UploadStatus.UPLOADING
-    replica: str = ""  # the replica on whose disk the bytes are until it is DONE
+    replica: str = ""  # the replica on whose disk the bytes are until it is DONE; or ANY_REPLICA
     past_service: bool = False  # its bytes go directly to storage, so `received` is not known
     size: int | None = None  # None: not known yet
     received: int = 0
+    bucket: BucketBytes | None = None  # None: the bytes are on the disk of a replica, or it is DONE
     promised: str | None = None  # the SHA-256 that the sender declared
     expires_at: float | None = None
     # Set when it is DONE.

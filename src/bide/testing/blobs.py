@@ -4,7 +4,8 @@
         async def blobs(self, place: Path) -> Blobs:
             return MyBlobs(place)
 
-Storage that receives the signed requests itself also runs `SigningSuite`. `place` is a folder that no other test uses.
+Storage that receives the signed requests itself also runs `SigningSuite`, and storage that receives uploads in parts
+`PartStorageSuite`. `place` is a folder that no other test uses.
 Needs pytest and pytest-asyncio.
 """
 
@@ -30,9 +31,12 @@ from bide.server.blobs import (
     UPLOADS,
     BlobMissing,
     Blobs,
+    PartChanged,
     Signed,
     StoredPart,
+    chunk_key,
     job_key,
+    new_object_key,
     upload_key,
 )
 from bide.server.upload_record import owner_of
@@ -313,6 +317,76 @@ class SigningSuite:
         with pytest.raises(BlobMissing):
             await signs.parts(key, multipart)
         assert await signs.head(key) is None
+
+
+@pytest.mark.asyncio
+class PartStorageSuite:
+    """The rules of `PartStorage`: what one process stores, another one joins, reads and removes."""
+
+    async def parted(self, place: Path) -> Any:
+        """Return blobs that are their own `PartStorage`."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture
+    async def stores(self, tmp_path: Path) -> AsyncIterator[Any]:
+        blobs = await self.parted(tmp_path)
+        assert blobs.part_storage() is blobs
+        yield blobs
+        await blobs.close()
+
+    async def test_an_object_is_put_read_and_removed(self, stores: Any) -> None:
+        key = new_object_key("u1")
+        assert key != new_object_key("u1")
+        for data in (b"first", b"", b"second"):
+            await stores.put_object(key, data, "video/mp4")
+            assert await read(stores, key) == data
+            assert (await stores.head(key)).size == len(data)
+        for _ in range(2):
+            await stores.remove_object(key)
+        assert await stores.head(key) is None
+        await stores.put_object(chunk_key("u1", 0), b"x", "video/mp4")
+        await stores.remove(f"{owner_of('u1')}/chunks")
+        assert await stores.head(chunk_key("u1", 0)) is None
+
+    async def test_parts_of_several_processes_are_joined(self, stores: Any, tmp_path: Path) -> None:
+        key, size = upload_key("u1"), stores.smallest_part
+        other = await self.parted(tmp_path)
+        multipart = await stores.begin(key, "video/mp4")
+        data = (LARGE[:size], LARGE[size : size + 10])
+        stale = await stores.put_part(key, multipart, 1, bytes(size))
+        first = await stores.put_part(key, multipart, 1, data[0])
+        second = await other.put_part(key, multipart, 2, data[1])
+        await other.put_part(key, multipart, 3, b"of no record")
+        parts = [StoredPart(1, size, stale), StoredPart(2, 10, second)]
+        with pytest.raises(PartChanged):
+            await other.finish(key, multipart, parts)
+        await other.finish(key, multipart, [StoredPart(1, size, first), parts[1]])
+        assert await read(stores, key) == b"".join(data)
+        await other.close()
+
+    async def test_an_aborted_multipart_upload_accepts_nothing(self, stores: Any) -> None:
+        key = upload_key("u1")
+        multipart = await stores.begin(key, "video/mp4")
+        part = StoredPart(1, 1, await stores.put_part(key, multipart, 1, b"x"))
+        await stores.abort(key, multipart)
+        with pytest.raises(BlobMissing):
+            await stores.put_part(key, multipart, 1, b"x")
+        with pytest.raises(BlobMissing):
+            await stores.finish(key, multipart, [part])
+
+    async def test_unfinished_multipart_uploads_are_listed(self, stores: Any) -> None:
+        assert await stores.multiparts(UPLOADS) == []
+        begin = time.time()
+        kept = await stores.begin(upload_key("u1"), "video/mp4")
+        ended = await stores.begin(upload_key("u2"), "video/mp4")
+        await stores.put_part(upload_key("u1"), kept, 1, b"x")
+        await stores.abort(upload_key("u2"), ended)
+        (found,) = await stores.multiparts(UPLOADS)
+        assert (found.key, found.multipart) == (upload_key("u1"), kept)
+        assert abs(found.begun_at - begin) < 60
+        assert await stores.multiparts("elsewhere") == []
+        await stores.abort(upload_key("u1"), kept)
+        assert await stores.multiparts(UPLOADS) == []
 
 
 def _tampered(url: str) -> str:

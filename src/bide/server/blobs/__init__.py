@@ -6,6 +6,8 @@
    blobs belong to removes it (`orphans`).
 3. If storage is unavailable, the service gets `StorageUnavailable` and a handler gets a retryable JobError.
 4. Clients can send bytes to storage themselves, with requests that `Signing` signs.
+5. Storage with `PartStorage` receives the bytes of uploads as they arrive; otherwise they are on the disk of a replica
+   until the upload is complete, and `adopt` moves them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Protocol
 import msgspec
 
 from bide.core.clock import Clock
-from bide.core.errors import BideError, JobError
+from bide.core.errors import BideError, JobError, StorageUnavailable
 from bide.core.jobs.record import FileInfo
 from bide.server.upload_record import owner_of
 
@@ -105,6 +107,10 @@ class Blobs(Protocol):
         """Return the signer of requests to these blobs. `clock` is that of the store."""
         ...
 
+    def part_storage(self) -> PartStorage | None:
+        """Return the operations that store an upload while it arrives; None: a local folder receives it."""
+        ...
+
     async def check(self) -> str:
         """Write, read and remove a probe; return a description. Raise SetupError with a remedy if that fails."""
         ...
@@ -133,6 +139,57 @@ class StoredPart(msgspec.Struct, frozen=True):
     number: int
     size: int
     etag: str
+
+
+class PartChanged(StorageUnavailable):
+    """A part was overwritten after its ETag was returned."""
+
+
+class BegunMultipart(msgspec.Struct, frozen=True):
+    """A multipart upload that was begun, and neither finished nor aborted."""
+
+    key: str
+    multipart: str
+    begun_at: float
+
+
+class PartStorage(Protocol):
+    """Stores an upload while it arrives: whole objects, and parts that become one object. `multipart` is the id that
+    `begin` returned. All replicas see what one of them has stored.
+    """
+
+    smallest_part: int  # bytes; the last part may be smaller
+    most_parts: int
+
+    async def put_object(self, key: str, data: bytes, content_type: str) -> None: ...
+
+    async def remove_object(self, key: str) -> None: ...
+
+    async def head(self, key: str) -> StoredObject | None: ...
+
+    async def begin(self, key: str, content_type: str) -> str: ...
+
+    async def put_part(self, key: str, multipart: str, number: int, data: bytes) -> str:
+        """Store a part, numbered from 1, and return its ETag. A part with the same number is overwritten. Raise BlobMissing
+        if the multipart upload does not exist.
+        """
+        ...
+
+    async def parts(self, key: str, multipart: str) -> list[StoredPart]:
+        """Return the stored parts by number. Raise BlobMissing if the multipart upload does not exist."""
+        ...
+
+    async def finish(self, key: str, multipart: str, parts: Sequence[StoredPart]) -> None:
+        """Join the parts to an object. Raise PartChanged if an ETag differs, and BlobMissing if the multipart upload does
+        not exist.
+        """
+        ...
+
+    async def abort(self, key: str, multipart: str) -> None: ...
+
+    async def multiparts(self, space: str) -> list[BegunMultipart]:
+        """Return the unfinished multipart uploads in a space."""
+        ...
 
 
 class SignedReceiver(Protocol):
@@ -207,6 +264,16 @@ def upload_key(upload_id: str) -> str:
 def incoming_key(upload_id: str) -> str:
     """Return the key that clients write to. The verified object is moved to `upload_key`."""
     return f"{UPLOADS}/{upload_id}/incoming"
+
+
+def new_object_key(upload_id: str) -> str:
+    """Return a key of the upload that no other process uses, so that a stale writer overwrites nothing."""
+    return f"{UPLOADS}/{upload_id}/{secrets.token_hex(8)}"
+
+
+def chunk_key(upload_id: str, number: int) -> str:
+    """Return the key of a chunk that is too small to be a part."""
+    return f"{UPLOADS}/{upload_id}/chunks/{number}"
 
 
 def check_name(name: str) -> str:

@@ -16,7 +16,16 @@ from typing import BinaryIO
 from bide.core.clock import Clock
 from bide.core.errors import JobError, SetupError, StorageUnavailable
 from bide.core.jobs.record import FileInfo
-from bide.server.blobs import CHUNK, QUARANTINE, STORE_ID, BlobMissing, Signing, file_gone, job_key
+from bide.server.blobs import (
+    CHUNK,
+    QUARANTINE,
+    STORE_ID,
+    BlobMissing,
+    PartStorage,
+    Signing,
+    file_gone,
+    job_key,
+)
 from bide.server.durable_files import FILE_MODE, create_once, make_folders, sync_path, written
 
 _COPY_SIZE = 1024 * 1024
@@ -101,6 +110,9 @@ class FileBlobs:
         from bide.server.blobs.local_signing import LocalSigning
 
         return LocalSigning(self, clock)
+
+    def part_storage(self) -> PartStorage | None:
+        return None
 
     async def check(self) -> str:
         probe = self.root / f".probe-{secrets.token_hex(8)}"

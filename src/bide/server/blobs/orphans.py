@@ -28,7 +28,7 @@ class Orphans:
         """`quarantine`: seconds between the mark and the removal."""
         self._blobs = blobs
         self._store_id = store_id
-        self._quarantine = quarantine
+        self.quarantine = quarantine
         self._next_log: float | None = None
 
     async def may_remove(self, now: float) -> bool:
@@ -53,7 +53,7 @@ class Orphans:
         found = [name for name in await self._blobs.owners(space, now - age) if is_job_id(name)]
         orphans = set(found) - await known(found)
         marked = await self._blobs.quarantined(space)
-        expired = {name for name in orphans if marked.get(name, now) <= now - self._quarantine}
+        expired = {name for name in orphans if marked.get(name, now) <= now - self.quarantine}
         if expired:  # before the marks are written, because the disk may be full
             log.info("removing the files of %d jobs or uploads that no longer exist", len(expired))
         await self._each(self._blobs.remove, prefix, expired)
@@ -63,7 +63,7 @@ class Orphans:
             log.warning(
                 "quarantined the files of %d jobs or uploads that do not exist; removing them after %g days",
                 len(new),
-                self._quarantine / 86400,
+                self.quarantine / 86400,
             )
         await self._each(self._blobs.quarantine, prefix, new)
 

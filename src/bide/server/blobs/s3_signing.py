@@ -1,19 +1,28 @@
-"""Signed requests for a bucket.
+"""Signed requests for a bucket, and the requests with which the service itself stores objects in parts.
 
 The signature covers method, key, content type, length and expiry. The storage rejects any other request.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from typing import Self
 
 from bide.core.clock import Clock
-from bide.server.blobs import BlobMissing, Signed, Signing, StoredObject, StoredPart
+from bide.server.blobs import (
+    BegunMultipart,
+    BlobMissing,
+    Signed,
+    Signing,
+    StoredObject,
+    StoredPart,
+)
 from bide.server.blobs.s3_client import EmptyRange, S3Client
 
 
 class S3Signing:
-    """`Signing` for a bucket."""
+    """`Signing` and `PartStorage` for a bucket."""
 
     largest_put = 5 * 1024**3
     smallest_part = 5 * 1024 * 1024
@@ -24,6 +33,9 @@ class S3Signing:
         self._prefix = prefix
 
     def signing(self, clock: Clock) -> Signing:
+        return self
+
+    def part_storage(self) -> Self:
         return self
 
     @property
@@ -79,6 +91,32 @@ class S3Signing:
         listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
         where = {"Key": self._prefix + key, "UploadId": multipart}
         await self._client.call("complete_multipart_upload", **where, MultipartUpload={"Parts": listed})
+
+    # --- parts that the service sends itself
+
+    async def put_object(self, key: str, data: bytes, content_type: str) -> None:
+        await self._client.call(
+            "put_object", Key=self._prefix + key, Body=data, ContentType=content_type
+        )
+
+    async def remove_object(self, key: str) -> None:
+        with contextlib.suppress(BlobMissing):
+            await self._client.call("delete_object", Key=self._prefix + key)
+
+    async def put_part(self, key: str, multipart: str, number: int, data: bytes) -> str:
+        where = {"Key": self._prefix + key, "UploadId": multipart, "PartNumber": number}
+        answer = await self._client.call("upload_part", **where, Body=data)
+        return str(answer["ETag"])
+
+    async def multiparts(self, space: str) -> list[BegunMultipart]:
+        found: list[BegunMultipart] = []
+        base = f"{self._prefix}{space}/"
+        async for page in self._client.pages("list_multipart_uploads", Prefix=base):
+            for item in page.get("Uploads", ()):
+                key = str(item["Key"])[len(self._prefix) :]
+                begun = item["Initiated"].timestamp()
+                found.append(BegunMultipart(key, str(item["UploadId"]), begun))
+        return found
 
     async def abort(self, key: str, multipart: str) -> None:
         try:

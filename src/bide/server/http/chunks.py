@@ -159,7 +159,7 @@ OPERATIONS = [
         responses=(
             ResponseSpec(201, "The upload; send its chunks.", ChunkState, headers=("Location",)),
         ),
-        problems=_MAKING,
+        problems=(*_MAKING, StorageUnavailable),
         example="$BASE/uploads/chunked -H 'Content-Type: application/json' "
         '-d \'{"name": "a.mp4", "size": 20000000}\'',
     ),

@@ -31,6 +31,7 @@ from bide.core.errors import (
     Problem,
     QuotaExceeded,
     StorageFull,
+    StorageUnavailable,
     TakenOver,
     TusVersion,
     UnknownKind,
@@ -346,6 +347,7 @@ _PROBLEMS = (
         Overloaded,
         PayloadTooLarge,
         MisdirectedUpload,
+        StorageUnavailable,
     ),
     *(IdempotencyConflict, IdempotencyKeyRequired, UnknownKind, TusVersion, NotFound, Gone, FinalUpload),
 )
@@ -427,7 +429,7 @@ OPERATIONS = [
         parameters=(UPLOAD_ID, _TUS, TOKEN),
         scope="submit",
         responses=(ResponseSpec(200, "See the headers.", headers=_RESPONSE_HEADERS),),
-        problems=(NotFound, Gone, MisdirectedUpload, TusVersion, TakenOver),
+        problems=(NotFound, Gone, MisdirectedUpload, TusVersion, TakenOver, StorageUnavailable),
         example="-I $BASE/files/UPLOAD_ID -H 'Tus-Resumable: 1.0.0'",
     ),
     HttpOperation(

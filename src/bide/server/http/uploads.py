@@ -18,6 +18,7 @@ from bide.core.errors import (
     PayloadTooLarge,
     QuotaExceeded,
     StorageFull,
+    StorageUnavailable,
     UnsupportedMedia,
     UploadConflict,
     WrongLength,
@@ -219,7 +220,7 @@ OPERATIONS = [
         responses=(ResponseSpec(201, "The upload.", WireUpload, headers=("Location",)),),
         problems=(
             *(MalformedRequest, PayloadTooLarge, UnsupportedMedia, InvalidInput, WrongLength),
-            *(ChecksumMismatch, StorageFull, QuotaExceeded, Overloaded, Gone),
+            *(ChecksumMismatch, StorageFull, QuotaExceeded, Overloaded, Gone, StorageUnavailable),
         ),
         example="--data-binary @FILE '$BASE/uploads?name=FILE'",
     ),

@@ -36,7 +36,7 @@ from bide.core.pacing.budget import Limit
 from bide.core.pacing.rate_limit import RateState
 from bide.core.wire.http import Event
 from bide.server.store.rollups import RollupQuery
-from bide.server.upload_record import Upload, UploadStatus, upload_of
+from bide.server.upload_record import BucketBytes, Upload, UploadStatus, upload_of
 
 T = TypeVar("T")
 BY_CONTENT = "≡"  # the prefix of keys that are made from the content; a caller's key cannot contain it
@@ -390,6 +390,9 @@ class UploadUpdate(msgspec.Struct, frozen=True):
     size: int | None = None
     chunk: int | None = None
     expires_at: float | None = None
+    # The bytes in a bucket. Nothing changes if another process than `bucket.writer` has taken the upload over.
+    bucket: BucketBytes | None = None
+    writer: str | None = None  # the process that takes the upload over
 
 
 class CompletedUploads(msgspec.Struct, frozen=True):

@@ -45,9 +45,17 @@ def receive(tx: Transaction, received: UploadUpdate) -> Upload | Missing:
         return gone(tx, received.upload_id)
     if upload.status is UploadStatus.DONE:
         return upload
+    bucket = upload.bucket
+    if received.bucket is not None:
+        if bucket is None or bucket.writer != received.bucket.writer:
+            return upload  # another process has taken it over
+        bucket = received.bucket
+    elif received.writer is not None and bucket is not None:
+        bucket = replace(bucket, writer=received.writer)
     after = replace(
         upload,
         updated_at=tx.now,
+        bucket=bucket,
         received=max(upload.received, received.received or 0),
         size=upload.size if received.size is None else received.size,
         chunks=upload.chunks if received.chunk is None else with_chunk(upload.chunks, received.chunk),

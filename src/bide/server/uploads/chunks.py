@@ -6,6 +6,7 @@
    the upkeep finishes it if the service fails in between.
 4. A thread computes the checksum of the chunks that are on disk without a gap.
 5. A chunk is written only if the recorded ones are in the same file, so that no file has a hole.
+6. In a bucket, a chunk is a part or an object, and any replica receives it. The complete object is read for its checksum.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from bide.core.errors import NotFound, UploadConflict, WrongLength
+from bide.core.errors import NotFound, TakenOver, UploadConflict, WrongLength
 from bide.server.media_types import HEAD
 from bide.server.upload_record import Upload, UploadStatus, Way
+from bide.server.uploads.bucket import BucketChunkSink
 from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Charge, Quota
-from bide.server.uploads.staging import Sink, Staging
+from bide.server.uploads.staging import BytesLost, Sink, Staging
 
 DEFAULT_CHUNK = 8 * 1024 * 1024
 MIN_CHUNK = 64 * 1024
@@ -41,6 +43,7 @@ class ChunkedUploads:
         self, upload_id: str, number: int, body: AsyncIterator[bytes], announced: int | None
     ) -> Upload:
         """Store a chunk. The last missing chunk completes the upload. Its request is repeated if the response was lost."""
+        head = b""
         async with self._lifecycle.hold(f"{upload_id}/{number}"):
             upload = await self._lifecycle.find(upload_id)
             if upload.way is not Way.CHUNKS or upload.status is not UploadStatus.DONE:
@@ -61,15 +64,16 @@ class ChunkedUploads:
                 upload = found
             else:
                 charge = self._quota.charge_chunk(upload_id, number)
-                await self._write(upload, number, body, length, charge)
+                head = await self._write(upload, number, body, length, charge)
                 upload = await self._lifecycle.record(upload, chunk=number)
                 charge.commit(length)
                 self._quota.release(upload_id, number)
         if upload.has_all_chunks or upload.status is UploadStatus.DONE:
             return await self.complete(upload_id)
         if number == 0 and length >= HEAD:
-            await self._lifecycle.check_head(upload)
-        self._hash(upload)
+            await self._lifecycle.check_head(upload, head)
+        if upload.bucket is None:
+            self._hash(upload)
         return upload
 
     async def _recovered(self, upload: Upload) -> Upload:
@@ -77,6 +81,8 @@ class ChunkedUploads:
         folder with a complete upload; a new file there would have a hole.
         """
         end = upload.chunks_end
+        if upload.bucket is not None:
+            return upload  # the storage rejects a part of a multipart upload that does not exist
         if end == 0 or await self._staging.has(upload.id, end):
             return upload
         missing = replace(upload, received=end)
@@ -84,10 +90,16 @@ class ChunkedUploads:
 
     async def _write(
         self, upload: Upload, number: int, body: AsyncIterator[bytes], length: int, charge: Charge
-    ) -> None:
+    ) -> bytes:
+        """Return the first bytes of a chunk that is in a bucket."""
         assert upload.chunk_size is not None
         begin = number * upload.chunk_size
-        sink = Sink(self._staging, self._staging.path(upload.id), begin, charge, None)
+        bucket = self._lifecycle.in_bucket(upload)
+        sink: Sink | BucketChunkSink
+        if bucket is None:
+            sink = Sink(self._staging, upload.id, begin, charge, None)
+        else:
+            sink = bucket.chunk_sink(upload, number, charge)
         try:
             async for data in body:
                 if sink.position + len(data) > begin + length:
@@ -100,9 +112,17 @@ class ChunkedUploads:
                     f"the request sent {sink.position - begin} of the {length} bytes of chunk {number}"
                 )
             await sink.sync()
+        except BytesLost as lost:
+            await sink.abort()
+            if bucket is None:
+                raise
+            # Raises the problem that the caller gets, unless another replica has finished the upload.
+            await self._lifecycle.recovered(upload, missing=str(lost))
+            raise TakenOver(f"another request has finished upload {upload.id}") from None
         except BaseException:
             await sink.abort()
             raise
+        return sink.head if isinstance(sink, BucketChunkSink) else b""
 
     def _hash(self, upload: Upload) -> None:
         """Hash the bytes before the first gap, with one thread per upload."""
@@ -148,7 +168,9 @@ class ChunkedUploads:
             if hashing is not None:
                 with contextlib.suppress(OSError):
                     await asyncio.wait([hashing])
-            upload = await self._lifecycle.recovered(replace(upload, received=upload.size))
+            upload = replace(upload, received=upload.size)
+            if upload.bucket is None:
+                upload = await self._lifecycle.recovered(upload)
             if upload.status is UploadStatus.DONE:
                 return upload
             return await self._lifecycle.finish(upload)

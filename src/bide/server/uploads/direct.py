@@ -9,9 +9,10 @@ from bide.server.durable_files import finished
 from bide.server.intake import Submission
 from bide.server.store import CompletedUploads, Inserted, NewJob, StoredUploads
 from bide.server.upload_record import Upload, Way
+from bide.server.uploads.bucket import whole_key
 from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Charge, Quota
-from bide.server.uploads.staging import Bytes, Digest, Sink, Staging
+from bide.server.uploads.staging import Bytes
 from bide.server.uploads.upload_jobs import UploadJobs
 
 
@@ -21,10 +22,10 @@ class DirectUpload:
     def __init__(
         self,
         lifecycle: UploadLifecycle,
-        staging: Staging,
         quota: Quota,
         name: str,
         content_type: str,
+        size: int | None,
         tenant: str,
     ) -> None:
         self.upload = lifecycle.new(Way.DIRECT, name, content_type=content_type, tenant=tenant)
@@ -32,9 +33,8 @@ class DirectUpload:
         self._lifecycle = lifecycle
         self._quota = quota
         self._stored = False  # True also while the outcome of the commit is unknown
-        self._digest = Digest()
         self._charge = Charge(quota, reserved=False)
-        self._sink = Sink(staging, staging.path(self.upload.id), 0, self._charge, self._digest)
+        self._sink = lifecycle.new_sink(self.upload, self._charge, size)
 
     async def write(self, data: Bytes) -> None:
         """Raise a Problem if the file is too large or does not fit into the quota or on the disk."""
@@ -43,24 +43,33 @@ class DirectUpload:
 
     async def finish(self) -> Upload:
         """Sync the file and verify its checksum. It is neither a blob nor in the store yet."""
-        await self._sink.sync()
-        sha256 = self._digest.sha256.hexdigest()
+        await self._sink.sync(last=True)
+        digest = self._sink.digest
+        assert digest is not None
+        sha256 = digest.sha256.hexdigest()
         if self.promised is not None and self.promised != sha256:
             raise ChecksumMismatch(f"SHA-256 mismatch: expected {self.promised}, got {sha256}")
+        bucket = self._sink.bucket
+        blob = None if bucket is None else whole_key(self.upload.id, bucket)
         self.upload = self._lifecycle.completed(
-            self.upload, self._sink.durable, sha256, self._digest.head
+            self.upload, self._sink.durable, sha256, digest.head, blob
         )
         return self.upload
+
+    async def make_blob(self) -> None:
+        await self._lifecycle.make_blob(self.upload, self._sink.bucket)
 
     def mark_stored(self) -> None:
         """Called before the commit: from now on the upload counts instead of the charge, and keeps its bytes."""
         self._charge.close()
         self._quota.add(self.upload)
+        self._sink.close()
         self._stored = True
 
     async def discard(self) -> None:
         """Remove the file, unless its record is or may be in the store."""
-        await self._sink.abort()
+        if not self._stored:
+            await self._sink.discard()
         self._charge.close()
         if not self._stored:
             await self._lifecycle.remove_bytes(self.upload)
@@ -69,11 +78,8 @@ class DirectUpload:
 class DirectUploads:
     """The direct uploads of one service."""
 
-    def __init__(
-        self, lifecycle: UploadLifecycle, staging: Staging, quota: Quota, jobs: UploadJobs
-    ) -> None:
+    def __init__(self, lifecycle: UploadLifecycle, quota: Quota, jobs: UploadJobs) -> None:
         self._lifecycle = lifecycle
-        self._staging = staging
         self._quota = quota
         self._jobs = jobs
 
@@ -84,7 +90,7 @@ class DirectUploads:
         if size is not None:
             self._quota.check_size(size)
             self._quota.check(size)
-        return DirectUpload(self._lifecycle, self._staging, self._quota, name, content_type, tenant)
+        return DirectUpload(self._lifecycle, self._quota, name, content_type, size, tenant)
 
     async def store(self, file: DirectUpload) -> Upload:
         """Store a file. If this raises a Problem, nothing is stored and the caller discards the file."""
@@ -117,7 +123,7 @@ class DirectUploads:
 
     async def _store(self, files: Sequence[DirectUpload], new: NewJob | None) -> StoredUploads:
         for file in files:
-            await self._lifecycle.adopt(file.upload)
+            await file.make_blob()
         for file in files:
             file.mark_stored()
         uploads = tuple(file.upload for file in files)

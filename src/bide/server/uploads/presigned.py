@@ -211,8 +211,10 @@ class PresignedUploads:
             raise UploadConflict(f"upload {upload.id} is already complete")
         return upload
 
-    async def _received(self, upload: Upload, **received: int) -> None:
-        after = await self._store.receive(UploadUpdate(upload.id, **received))
+    async def _received(
+        self, upload: Upload, received: int | None = None, chunk: int | None = None
+    ) -> None:
+        after = await self._store.receive(UploadUpdate(upload.id, received, chunk=chunk))
         if isinstance(after, Missing):
             await self._lifecycle.remove_bytes(upload)
             raise Gone(f"upload {upload.id} was deleted during the request, or has expired")

@@ -33,7 +33,8 @@ DISK_INTERVAL = 0.1
 
 
 class Quota:
-    def __init__(self, config: UploadConfig, folder: Path) -> None:
+    def __init__(self, config: UploadConfig, folder: Path | None) -> None:
+        """`folder`: where uploads are on disk; None: they are in a bucket."""
         self._config = config
         self._folder = folder
         self._stored = 0
@@ -77,6 +78,8 @@ class Quota:
         return available
 
     def check_disk(self, size: int) -> None:
+        if self._folder is None:
+            return
         if time.monotonic() < self._free_until and size + SPARE <= self._free:
             self._free -= size
             return

@@ -1,4 +1,5 @@
-"""The bytes of incomplete uploads: one file per upload, written and hashed in threads while more bytes arrive.
+"""The bytes of incomplete uploads on a local disk: one file per upload, written and hashed in threads while more bytes
+arrive. `bucket` has those of a service whose files are in a bucket.
 
 1. When `Sink.sync` returns, the file, its size and its name are on disk.
 2. The loop never waits for a disk, and an upload has at most two batches in memory.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -21,8 +23,10 @@ from typing import Any, Protocol, TypeVar
 from bide.core.errors import StorageFull
 from bide.server.durable_files import FILE_MODE, finished, make_folders, sync_path
 from bide.server.media_types import HEAD
+from bide.server.upload_record import BucketBytes
 from bide.server.uploads.quota import Charge, reporting_full_disk
 
+log = logging.getLogger("bide.uploads")
 T = TypeVar("T")
 Bytes = bytes | memoryview
 BATCH = 512 * 1024
@@ -189,25 +193,78 @@ def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+class AppendSink(Protocol):
+    """Stores consecutive bytes of an upload. `durable` is the end of the bytes that are stored safely; `bucket` says where
+    they are, if they are in a bucket.
+    """
+
+    durable: int
+    digest: Digest | None  # None: it is computed when the upload is complete
+
+    @property
+    def bucket(self) -> BucketBytes | None: ...
+
+    @property
+    def position(self) -> int:
+        """The offset of the next byte."""
+        ...
+
+    async def write(self, data: Bytes) -> None: ...
+
+    async def sync(self, *, last: bool = False) -> None:
+        """Store all bytes. `last`: the upload is complete with them."""
+        ...
+
+    async def save(self) -> None:
+        """Store the bytes that arrived before an error, as many as possible."""
+        ...
+
+    async def reject(self) -> None:
+        """Discard all bytes of this sink, because their checksum does not match."""
+        ...
+
+    async def abort(self) -> None:
+        """Stop. Bytes that are not recorded are overwritten later, or removed with the upload."""
+        ...
+
+    async def discard(self) -> None:
+        """Stop, and remove the bytes that are not recorded. Only if no record names them."""
+        ...
+
+    def recorded(self) -> None:
+        """Called when the store has `durable` and `bucket`."""
+        ...
+
+    def keep(self) -> None:
+        """Close, and keep the digest for the next request."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Sink:
     """Writes consecutive bytes of an upload from `offset` on, and charges them to the quota. `digest` covers the whole
     file, `checksum` only the bytes that this sink writes. Raises StorageFull if they do not fit, and OSError if the disk
     fails.
     """
 
+    bucket = None
+
     def __init__(
         self,
         staging: Staging,
-        path: Path,
+        upload_id: str,
         offset: int,
         charge: Charge,
         digest: Digest | None,
         checksum: Hash | None = None,
     ) -> None:
         self._staging = staging
-        self._path = path
+        self._upload_id = upload_id
+        self._path = staging.path(upload_id)
         self._charge = charge
-        self._digest = digest
+        self._before = digest.copy() if digest is not None and checksum is not None else digest
+        self.digest = digest
         self._checksum = checksum
         self._batch: list[Bytes] = []
         self._batched = 0
@@ -239,7 +296,7 @@ class Sink:
             with reporting_full_disk():
                 await finished(writing)
 
-    async def sync(self) -> None:
+    async def sync(self, *, last: bool = False) -> None:
         """Write and sync all bytes. After an error, at least the bytes up to `durable` are on disk."""
         await self._written()
         self._submit(sync=True)
@@ -251,14 +308,45 @@ class Sink:
         with contextlib.suppress(OSError, StorageFull):
             await self._written()
 
+    async def save(self) -> None:
+        """Write and sync the bytes that arrived before an error, or at least those that were written."""
+        try:
+            await self.sync()
+        except (OSError, StorageFull):
+            await self.abort()
+            try:
+                await self.sync()
+            except (OSError, StorageFull) as error:
+                log.warning("cannot sync the bytes of an upload: %s", error)
+
+    async def reject(self) -> None:
+        """Truncate the file to the bytes before those of this sink."""
+        await self.abort()
+        self.digest = self._before
+        self.keep()
+        await self._staging.truncate(self._upload_id, self.begin)
+
+    def recorded(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def keep(self) -> None:
+        if self.digest is not None:
+            self._staging.keep_digest(self._upload_id, self.digest)
+
+    async def discard(self) -> None:
+        await self.abort()
+
     def _write_batch(self, batch: Sequence[Bytes], sync: bool) -> None:
         """Run in a thread."""
         # A new file needs a sync of its folder too. Any chunk may be the first one.
-        new = self.durable == self.begin and (self.begin == 0 or self._digest is None)
+        new = self.durable == self.begin and (self.begin == 0 or self.digest is None)
         fd = self._open()
         try:
-            if self._digest is not None:
-                self._digest.catch_up(self._path, self.written)
+            if self.digest is not None:
+                self.digest.catch_up(self._path, self.written)
             for first in range(0, len(batch), _MAX_BUFFERS):
                 buffers = list(batch[first : first + _MAX_BUFFERS])
                 size = sum(map(len, buffers))
@@ -269,15 +357,15 @@ class Sink:
                         count = os.pwrite(fd, rest, self.written + done)
                         done, rest = done + count, rest[count:]
                 for data in buffers:
-                    if self._digest is not None:
-                        self._digest.update(data)
+                    if self.digest is not None:
+                        self.digest.update(data)
                     if self._checksum is not None:
                         self._checksum.update(data)
                 self.written += size
             if sync:
                 os.fdatasync(fd)
-                if self._digest is not None:
-                    self._digest.length = os.fstat(fd).st_size
+                if self.digest is not None:
+                    self.digest.length = os.fstat(fd).st_size
         finally:
             os.close(fd)
         if sync:
@@ -287,7 +375,7 @@ class Sink:
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CLOEXEC
-        if self._digest is None or self.begin == 0:
+        if self.digest is None or self.begin == 0:
             return os.open(self._path, flags | os.O_CREAT, FILE_MODE)
         try:
             fd = os.open(self._path, flags)

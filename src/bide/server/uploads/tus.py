@@ -1,6 +1,6 @@
 """Resumable uploads, according to tus: bytes are appended, and uploads can be concatenated.
 
-1. Bytes that arrived before a connection broke are stored.
+1. Bytes that arrived before a connection broke are stored, unless another replica has taken the upload over.
 2. Bytes with a checksum are stored only if the checksum matches.
 """
 
@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from bide.core.errors import (
     ChecksumMismatch,
     FinalUpload,
+    Gone,
+    NotFound,
     Problem,
-    StorageFull,
+    TakenOver,
     UploadConflict,
     WrongLength,
     WrongOffset,
@@ -28,7 +30,7 @@ from bide.server.media_types import HEAD
 from bide.server.upload_record import Upload, UploadStatus, Way
 from bide.server.uploads.lifecycle import UploadLifecycle
 from bide.server.uploads.quota import Charge, Quota, reporting_full_disk
-from bide.server.uploads.staging import BATCH, BytesLost, Digest, Hash, Sink, Staging
+from bide.server.uploads.staging import BATCH, AppendSink, BytesLost, Digest, Hash, Staging
 from bide.server.uploads.upload_jobs import UploadJob
 
 log = logging.getLogger("bide.uploads")
@@ -68,7 +70,10 @@ class TusUploads:
             if _is_repeat(upload, offset, announced):
                 return upload
             self._lifecycle.check_unfinished(upload, Way.TUS)
-            upload = await self._lifecycle.recovered(upload)
+            upload = await self._ready(upload)
+            if _is_repeat(upload, offset, announced):
+                return upload
+            self._lifecycle.check_unfinished(upload, Way.TUS)
             if offset != upload.received:
                 raise WrongOffset(
                     f"Upload-Offset is {offset}, but upload {upload.id} has {upload.received} bytes; continue there"
@@ -79,12 +84,24 @@ class TusUploads:
                 raise WrongLength(
                     f"the request has {announced} bytes, but only {missing} are missing of upload {upload.id}"
                 )
-            upload = await self._append(upload, body, checksum)
+            upload, sink = await self._append(upload, body, checksum)
+            if upload.status is UploadStatus.DONE:
+                return upload  # another replica has finished it meanwhile
             if upload.received == upload.size and not upload.partial:
-                return await self._finish(upload)
+                upload = await self._finish(upload)
+                sink.recorded()
+                return upload
             if offset < HEAD <= upload.received:
-                await self._lifecycle.check_head(upload)
+                await self._lifecycle.check_head(
+                    upload, b"" if sink.digest is None else sink.digest.head
+                )
             return upload
+
+    async def _ready(self, upload: Upload) -> Upload:
+        """Return the upload when this process may add bytes to it and the earlier ones exist."""
+        if upload.bucket is not None:
+            return await self._lifecycle.taken(upload)
+        return await self._lifecycle.recovered(upload)
 
     async def position(self, upload_id: str) -> Upload:
         """Cancel the current writer and return the upload. Finish an upload that is complete but was not finished."""
@@ -93,7 +110,7 @@ class TusUploads:
             if upload.status is UploadStatus.DONE:
                 return upload
             self._lifecycle.check_replica(upload)
-            upload = await self._lifecycle.recovered(upload)
+            upload = await self._ready(upload)
             if upload.status is UploadStatus.DONE or upload.partial or upload.received != upload.size:
                 return upload
             return await self._finish(upload)
@@ -104,7 +121,7 @@ class TusUploads:
             return await self._lifecycle.finish(upload)
         except Exception:
             with contextlib.suppress(Exception):
-                await self._lifecycle.record(upload, received=upload.received)
+                await self._lifecycle.record(upload, received=upload.received, bucket=upload.bucket)
             raise
 
     def _sized(self, upload: Upload, size: int | None) -> Upload:
@@ -124,17 +141,17 @@ class TusUploads:
     def _limit(self, upload: Upload) -> int:
         return self._max_size if upload.size is None else upload.size
 
-    async def _append(self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None) -> Upload:
-        digest = self._staging.take_digest(upload.id, upload.received)
-        before = digest.copy() if checksum is not None else digest
+    async def _append(
+        self, upload: Upload, body: Body, checksum: tuple[Hash, str] | None
+    ) -> tuple[Upload, AppendSink]:
         with contextlib.closing(
             Charge(self._quota, reserved=upload.size is not None, at=upload.received)
         ) as charge:
-            verified = None if checksum is None else checksum[0]
-            sink = Sink(
-                self._staging, self._staging.path(upload.id), upload.received, charge, digest, verified
-            )
+            sink: AppendSink | None = None
             try:
+                sink = await self._lifecycle.sink(
+                    upload, charge, None if checksum is None else checksum[0]
+                )
                 limit, recorded = self._limit(upload), sink.durable
                 async for data in body:
                     if sink.position + len(data) > limit:
@@ -144,62 +161,74 @@ class TusUploads:
                     await sink.write(data)
                     if checksum is None and sink.durable > recorded:
                         recorded = sink.durable
-                        await self._lifecycle.record(upload, received=recorded)
+                        await self._lifecycle.record(upload, received=recorded, bucket=sink.bucket)
+                        sink.recorded()
                         charge.commit(recorded)
-                await sink.sync()
-            except BytesLost:
-                # Raises the problem that the caller gets.
-                await self._lifecycle.recovered(upload)
-                raise
-            except BaseException:
-                await finished(self._save(upload, sink, digest, before, keep=checksum is None))
-                if checksum is None:
-                    charge.commit(sink.durable)
+                await sink.sync(last=sink.position == upload.size)
+            except BytesLost as lost:
+                if sink is not None:
+                    await sink.abort()
+                # Raises the problem that the caller gets, unless another replica has finished the upload.
+                await self._lifecycle.recovered(upload, missing=str(lost))
+                raise TakenOver(f"another request has finished upload {upload.id}") from None
+            except BaseException as error:
+                if sink is not None:
+                    await finished(self._save(upload, sink, error, keep=checksum is None))
+                    if checksum is None:
+                        charge.commit(sink.durable)
                 raise
             if checksum is not None and checksum[0].hexdigest() != checksum[1]:
-                await finished(self._remove_unverified(upload, before))
+                await finished(sink.reject())
                 raise ChecksumMismatch(
                     f"Checksum mismatch: expected {checksum[1]}, got {checksum[0].hexdigest()}."
                 )
-            self._staging.keep_digest(upload.id, digest)
-            upload = await self._record(upload, sink.durable)
+            sink.keep()
+            upload = await self._record(upload, sink)
             charge.commit(sink.durable)
-            return upload
+            return upload, sink
 
-    async def _remove_unverified(self, upload: Upload, before: Digest) -> None:
-        """Truncate the file to the recorded size."""
-        self._staging.keep_digest(upload.id, before)
-        await self._staging.truncate(upload.id, upload.received)
-
-    async def _save(
-        self, upload: Upload, sink: Sink, digest: Digest, before: Digest, *, keep: bool
-    ) -> None:
+    async def _save(self, upload: Upload, sink: AppendSink, error: BaseException, *, keep: bool) -> None:
         """Store the bytes that arrived before an error. Bytes with a checksum were not verified and are discarded."""
-        if not keep:
-            await sink.abort()
-            await self._remove_unverified(upload, before)
+        if isinstance(
+            error, TakenOver | Gone
+        ):  # by another replica: the store accepts nothing more from this one
+            await self._abandon(upload, sink)
             return
-        try:
-            await sink.sync()
-        except (OSError, StorageFull):
-            await self._sync_written(sink)
-        self._staging.keep_digest(upload.id, digest)
+        if not keep:
+            await sink.reject()
+            return
+        await sink.save()
+        sink.keep()
         if sink.durable > upload.received or upload.size is not None:
-            await self._lifecycle.record(upload, received=sink.durable)
+            await self._record_saved(upload, sink)
 
-    async def _sync_written(self, sink: Sink) -> None:
-        """Sync the bytes that were written before a failed write."""
-        await sink.abort()
-        try:
-            await sink.sync()
-        except (OSError, StorageFull) as error:
-            log.warning("cannot sync the bytes of an upload: %s", error)
-
-    async def _record(self, upload: Upload, received: int) -> Upload:
+    async def _record(self, upload: Upload, sink: AppendSink) -> Upload:
         """Record the received bytes. The last bytes are recorded when the upload is finished."""
-        if received == upload.size and not upload.partial:
-            return replace(upload, received=received)
-        return await self._lifecycle.record(upload, received=received)
+        if sink.durable == upload.size and not upload.partial:
+            return replace(upload, received=sink.durable, bucket=sink.bucket)
+        return await self._record_saved(upload, sink)
+
+    async def _record_saved(self, upload: Upload, sink: AppendSink) -> Upload:
+        try:
+            after = await self._lifecycle.record(upload, received=sink.durable, bucket=sink.bucket)
+        except (TakenOver, Gone):
+            await self._abandon(upload, sink)
+            raise
+        sink.recorded()
+        return after
+
+    async def _abandon(self, upload: Upload, sink: AppendSink) -> None:
+        """Stop, because another replica has the upload, or it was removed. The response to an earlier update may have been
+        lost, so the record may name what the sink has stored.
+        """
+        try:
+            named = (await self._lifecycle.find(upload.id)).bucket
+        except (Gone, NotFound):
+            named = upload.bucket
+        if named is None or (sink.bucket is not None and named.multipart == sink.bucket.multipart != ""):
+            await sink.abort()
+        else:
+            await sink.discard()
 
     async def concatenate(
         self,
@@ -222,24 +251,59 @@ class TusUploads:
         upload = await self._lifecycle.begin(
             Way.TUS, name, job, size=size, parts=tuple(parts), tenant=tenant, **fields
         )
-        sources = [(self._staging.path(part.id), part.received) for part in found]
         with contextlib.closing(Charge(self._quota, reserved=True)) as charge:
             try:
-                charge.add(size)
-                with reporting_full_disk():
-                    digest = await finished(
-                        self._staging.run(_copy, sources, self._staging.path(upload.id))
-                    )
+                if upload.bucket is None:
+                    await self._copy(found, upload, charge)
+                else:
+                    upload = await self._send(found, upload, charge)
             except (Problem, OSError):
                 await self._lifecycle.discard(upload)
                 raise
-            self._staging.keep_digest(upload.id, digest)
-            upload = await self._lifecycle.record(upload, received=size)
+            upload = await self._lifecycle.record(upload, received=size, bucket=upload.bucket)
             charge.commit(size)
         upload = await self._finish(upload)
         for part in found:
             await self._lifecycle.record(part, expires_in=PART_LIFETIME)
         return upload
+
+    async def _copy(self, parts: Sequence[Upload], upload: Upload, charge: Charge) -> None:
+        """Copy the files of partial uploads into one."""
+        sources = [(self._staging.path(part.id), part.received) for part in parts]
+        charge.add(upload.size or 0)
+        with reporting_full_disk():
+            copying = self._staging.run(_copy, sources, self._staging.path(upload.id))
+            digest = await finished(copying)
+        self._staging.keep_digest(upload.id, digest)
+
+    async def _send(self, parts: Sequence[Upload], upload: Upload, charge: Charge) -> Upload:
+        """Send the bytes of partial uploads to the bucket as one upload."""
+        sink = await self._lifecycle.sink(upload, charge)
+        try:
+            for part in parts:
+                async for data in self._bytes_of(part):
+                    await sink.write(data)
+            await sink.sync(last=True)
+        except BaseException:
+            await sink.discard()
+            raise
+        sink.keep()
+        return replace(upload, bucket=sink.bucket)
+
+    async def _bytes_of(self, part: Upload) -> AsyncIterator[bytes]:
+        """Yield the bytes of a complete partial upload."""
+        bucket = self._lifecycle.in_bucket(part)
+        if bucket is not None:
+            if part.received:
+                assert part.bucket is not None
+                async for data in bucket.read(await bucket.join(part, part.bucket)):
+                    yield data
+            return
+        with self._staging.path(part.id).open("rb", buffering=0) as file:  # began before --blobs was set
+            left = part.received
+            while left and (data := await self._staging.run(file.read, min(BATCH, left))):
+                left -= len(data)
+                yield data
 
 
 def _is_repeat(upload: Upload, offset: int, announced: int | None) -> bool:

@@ -12,6 +12,7 @@ from bide.server.config import UploadConfig
 from bide.server.intake import Intake
 from bide.server.registry import Registry
 from bide.server.store import UploadStore
+from bide.server.uploads.bucket import BucketStaging
 from bide.server.uploads.chunks import ChunkedUploads
 from bide.server.uploads.direct import DirectUploads
 from bide.server.uploads.expiry import UploadExpiry
@@ -24,7 +25,7 @@ from bide.server.uploads.upload_jobs import UploadJobs
 
 
 class UploadService:
-    """`folder` is for the bytes of incomplete uploads."""
+    """`folder` is for the bytes of incomplete uploads, unless the blobs receive them."""
 
     def __init__(
         self,
@@ -39,17 +40,19 @@ class UploadService:
         storage = blobs.signing(store)
         jobs = UploadJobs(registry, intake)
         self._staging = staging = Staging(folder)
-        self._quota = quota = Quota(config, folder)
+        parts = blobs.part_storage()
+        self._bucket = bucket = None if parts is None else BucketStaging(blobs, parts, staging)
+        self._quota = quota = Quota(config, None if bucket is not None else folder)
         self._lifecycle = lifecycle = UploadLifecycle(
-            store, blobs, storage, jobs, staging, quota, config.lifetime
+            store, blobs, storage, jobs, staging, bucket, quota, config.lifetime
         )
-        self._expiry = UploadExpiry(lifecycle, store, staging, quota, orphans, config.inputs)
+        self._expiry = UploadExpiry(lifecycle, store, staging, parts, quota, orphans, config.inputs)
         # What all protocols have in common.
         self.find = lifecycle.find
         self.list = lifecycle.list
         self.begin = lifecycle.begin
         self.remove = lifecycle.remove
-        self.direct = DirectUploads(lifecycle, staging, quota, jobs)
+        self.direct = DirectUploads(lifecycle, quota, jobs)
         self.tus = TusUploads(lifecycle, staging, quota, config.max_size)
         self.chunks = ChunkedUploads(lifecycle, staging, quota)
         self.presigned = PresignedUploads(
@@ -62,7 +65,9 @@ class UploadService:
         self._staging.prepare()
 
     async def close(self) -> None:
-        """Wait for the threads that write."""
+        """Wait for the threads that write, and until superseded objects are removed."""
+        if self._bucket is not None:
+            await self._bucket.close()
         await asyncio.to_thread(self._staging.close)
 
     def upkeep_tasks(self) -> list[Callable[[], Awaitable[None]]]:

@@ -27,7 +27,7 @@ from bide.server.store import (
     UploadInUse,
     UploadUpdate,
 )
-from bide.server.upload_record import Upload, UploadStatus, Way, owner_of
+from bide.server.upload_record import BucketBytes, Upload, UploadStatus, Way, owner_of
 from bide.testing.store.harness import StoreHarness
 
 
@@ -74,6 +74,7 @@ class Uploads:
             past_service=True,
             size=1 << 40,
             received=1 << 39,
+            bucket=BucketBytes("w", 9, "m", ((9, '"e"'), (9, '"f"')), "t"),
             promised="cd",
             expires_at=5.5,
             sha256="ab",
@@ -114,6 +115,32 @@ class Uploads:
         again = await harness.store.upload(upload.id)
         assert isinstance(again, Upload)
         assert again.received == 9
+
+    async def test_only_the_process_that_has_last_taken_an_upload_over_adds_bytes(
+        self, harness: StoreHarness
+    ) -> None:
+        store = harness.store
+        mine = BucketBytes("one", 5)
+        upload = _upload(harness, bucket=mine)
+        await store.add_upload(upload)
+        stored = replace(mine, multipart="m", parts=((5, "e"),))
+        after = await store.receive(UploadUpdate(upload.id, received=5, bucket=stored))
+        assert isinstance(after, Upload) and (after.received, after.bucket) == (5, stored)
+        taken = await store.receive(UploadUpdate(upload.id, writer="two"))
+        assert isinstance(taken, Upload)
+        assert (taken.received, taken.bucket) == (5, replace(stored, writer="two"))
+        stale = replace(stored, tail="t")
+        refused = await store.receive(UploadUpdate(upload.id, received=7, bucket=stale))
+        assert refused == taken, "nothing has changed"
+        newer = replace(stored, writer="two", tail="u")
+        assert await store.receive(UploadUpdate(upload.id, received=6, bucket=newer)) != taken
+        await harness.reopen()
+        kept = await harness.store.upload(upload.id)
+        assert isinstance(kept, Upload) and (kept.received, kept.bucket) == (6, newer)
+        local = _upload(harness, 2)
+        await harness.store.add_upload(local)
+        update = UploadUpdate(local.id, received=1, bucket=newer)
+        assert await harness.store.receive(update) == local
 
     async def test_chunks_that_arrive_at_once_are_all_noted(self, harness: StoreHarness) -> None:
         store, upload = harness.store, _upload(harness, way=Way.CHUNKS, size=100, chunk_size=10)

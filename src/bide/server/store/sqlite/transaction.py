@@ -697,6 +697,8 @@ def _input_row(new: NewJob) -> tuple[Any, ...]:
 def _is_small(upload: Upload) -> bool:
     """Whether the record is small enough to cache many of them."""
     size = len(upload.metadata) + len(upload.chunks)
+    if upload.bucket is not None:
+        size += 50 * len(upload.bucket.parts)
     if upload.submission is not None:
         size += len(memoryview(upload.submission))
     return size <= MAX_UPLOAD_RECORD
