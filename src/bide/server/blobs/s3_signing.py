@@ -6,6 +6,7 @@ The signature covers method, key, content type, length and expiry. The storage r
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Sequence
 from typing import Self
 
@@ -19,6 +20,17 @@ from bide.server.blobs import (
     StoredPart,
 )
 from bide.server.blobs.s3_client import EmptyRange, S3Client
+
+
+class PartBody(io.BytesIO):
+    """The body of a request. aiohttp asks for the buffer to learn its size, and for that BytesIO would copy all bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._data = data
+
+    def getbuffer(self) -> memoryview:
+        return memoryview(self._data)
 
 
 class S3Signing:
@@ -105,7 +117,7 @@ class S3Signing:
 
     async def put_part(self, key: str, multipart: str, number: int, data: bytes) -> str:
         where = {"Key": self._prefix + key, "UploadId": multipart, "PartNumber": number}
-        answer = await self._client.call("upload_part", **where, Body=data)
+        answer = await self._client.call("upload_part", **where, Body=PartBody(data))
         return str(answer["ETag"])
 
     async def multiparts(self, space: str) -> list[BegunMultipart]:
