@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+import ssl
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -216,3 +218,21 @@ def test_an_open_service_listens_on_loopback_only(tmp_path: Path) -> None:
     log = (tmp_path / "serve.log").read_text()
     assert re.search(r"no authentication: everyone .*--insecure", log)
     assert until(lambda: "callers need an API key" in log)
+
+
+def test_tls_and_handlers_are_left_to_the_operator(service: Protected) -> None:
+    """The service speaks no TLS, and one process runs the jobs of all tenants."""
+    with (
+        socket.create_connection(("127.0.0.1", service.port), timeout=30) as plain,
+        pytest.raises(ssl.SSLError),
+    ):
+        ssl.create_default_context().wrap_socket(plain, server_hostname="127.0.0.1")
+    workers = set()
+    for tenant in ("first", "second"):
+        made = service.bide("keys", "create", "--tenant", tenant, "--json", key=service.admin)
+        lines = {"Authorization": f"Bearer {json.loads(made)['key']}"}
+        job = service.ask("POST", "/jobs", {"kind": "echo"}, headers=lines)["jobId"]
+        until(lambda: service.ask("GET", f"/jobs/{job}", headers=lines)["status"] == "DONE")  # noqa: B023
+        events = service.ask("GET", "/events", headers=lines)["events"]
+        workers |= {event["job"]["worker"] for event in events if "worker" in event["job"]}
+    assert len(workers) == 1
