@@ -105,6 +105,7 @@ def test_one_trace_has_submission_retry_steps_child_and_webhook(
     assert headers["tracestate"] == "vendor=one,other=two"
     own = {"traceparent": f"00-{TRACE}01-{runs[2].id}-01", "tracestate": "vendor=one,other=two"}
     assert job["result"]["headers"] == own
+    assert job["result"]["traceId"] == job["traceId"] == f"{TRACE}01"
     assert job["result"]["page"]["traceparent"] == f"00-{TRACE}01-{ran.id}-01"
 
 

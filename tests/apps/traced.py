@@ -17,7 +17,7 @@ def album(ctx: Context, fails: bool = True) -> dict[str, object]:
     if fails and ctx.attempt == 1:
         ctx.step("read", _fail)
     (page,) = ctx.gather(ctx.spawn("page", number=1))
-    return {"headers": ctx.trace_headers, "page": page}
+    return {"traceId": ctx.trace_id, "headers": ctx.trace_headers, "page": page}
 
 
 def _fail() -> None:
