@@ -1,10 +1,10 @@
-"""Estimates a whole hazard curve from few observations: the average of two families of curves, corrected by the
+"""Estimates a whole hazard curve from few observations: the average of three families of curves, corrected by the
 observed ends.
 
 Everything works on hazard × age ("shape") over log-spaced bins, where a change of scale is a shift. The likelihood of a
 curve counts ends that were seen, intervals that contain an end, and time watched, so running jobs count too. First,
-log-normal and Weibull curves of every scale and several widths are averaged, weighted by likelihood: a handful of ends
-is enough.
+log-normal, Weibull and uniform curves of every scale and several widths are averaged, weighted by likelihood: a handful
+of ends is enough. Only uniform curves have a shortest and a longest duration.
 Where a wide gap divides the ends, the same is done for both sides, as an alternative. Then each average is corrected
 bin by bin by the ratio of observed to expected ends, in neighbourhoods as narrow as the evidence supports: the weight of
 each neighbourhood is how well it predicts ends that are left out. For that, the ends of each interval are distributed
@@ -25,12 +25,14 @@ from typing import NamedTuple
 PRIOR_ENDS = 0.1  # the weight, in ends, of jobs that differ from all that were seen
 LOGNORMAL = (0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.13, 1.6)  # standard deviations of log(duration)
 WEIBULL = (1.5, 2.5, 5.0, 10.0)  # shape parameters
+UNIFORM = (1.4, 2.0, 2.8, 4.0, 8.0)  # the longest duration as a multiple of the shortest
 COARSE = 2  # bins that the families treat as one
 BEFORE, BEYOND = 2, 10  # coarse bins around the observations in which scales are tried
 NEGLIGIBLE, HOPELESS = 7.0, 40.0  # log-likelihood below the best
 SHIFTS = 4  # steps within a coarse bin
 REACHES = (32, 16, 8, 4, 2, 1)  # bins: the neighbourhoods of the correction
 FIRM = 1.0  # ends, observed and expected, that the average counts against the correction
+LAST_PART = 0.02  # of the jobs of a uniform curve: they end with a constant hazard × age
 TRACE = 1e-3  # of an end or of a bin of watching: less counts as nothing
 LITTLE = 0.02  # of an end in an interval: less is not worth the time
 PASSES = 2  # in which the ends of intervals are distributed
@@ -80,7 +82,8 @@ def _families(bins: int, span: float) -> list[list[FamilyCurve]]:
         places = [(i - bins - part / SHIFTS) * span for i in range(2 * bins + 1)]
         lognormal = [FamilyCurve([_cumulative(z / sigma) for z in places], span) for sigma in LOGNORMAL]
         weibull = [FamilyCurve([math.exp(min(k * z, 300.0)) for z in places], span) for k in WEIBULL]
-        shifted.append(lognormal + weibull)
+        uniform = [FamilyCurve([_uniform(z, ratio) for z in places], span) for ratio in UNIFORM]
+        shifted.append(lognormal + weibull + uniform)
     return [list(curves) for curves in zip(*shifted, strict=True)]
 
 
@@ -89,6 +92,15 @@ def _cumulative(z: float) -> float:
     if z < 25.0:
         return -math.log(0.5 * math.erfc(z / math.sqrt(2.0)))
     return z * z / 2 + math.log(z) + 0.9189385  # its asymptote: erfc underflows here
+
+
+def _uniform(z: float, ratio: float) -> float:
+    """The cumulative hazard at age e^z of durations that are uniform between 1 / ratio and 1."""
+    width = 1.0 - 1.0 / ratio
+    last = math.log1p(-LAST_PART * width)
+    if z < last:
+        return max(0.0, math.log(width) - math.log1p(-math.exp(z)))
+    return (z - last) / (LAST_PART * width) - math.log(LAST_PART)
 
 
 def shapes(
