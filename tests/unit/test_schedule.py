@@ -292,29 +292,47 @@ def test_the_end_of_the_first_job_of_a_kind_is_noticed_soon_whatever_it_reports(
     assert asked - duration <= max(1.0, duration / 2)
 
 
-def test_only_as_many_jobs_are_polled_as_first_jobs_as_ends_are_missing() -> None:
+@pytest.mark.parametrize("batch", [1, 10])
+@pytest.mark.parametrize("percent", [None, 5.0])
+def test_every_job_of_a_burst_is_polled_at_half_of_its_age_until_three_ends_are_known(
+    percent: float | None, batch: int
+) -> None:
     plan = schedule()
-    kind = plan.kind("k")
-    jobs = [plan.add(i, 0.0, kind=kind) for i in range(10)]
-    drive(plan, {job.key: math.inf for job in jobs}, until=100.0)
-    first = [job for job in jobs if job.first]
-    assert [job.key for job in first] == [0, 1, 2]
-    assert all(job.planned - job.asked <= job.asked / 2 for job in first)
-    plan.ended(first[0], 100.0)
-    plan.remove(first[1])  # its end teaches nothing
-    drive(plan, {job.key: math.inf for job in jobs}, until=500.0)
-    waiting = [job for job in jobs if job.first and job.number >= 0]
-    assert len(waiting) == 2 and first[2] in waiting, "one end is known, so two more are needed"
+    kind = plan.kind("k", batch)
+    asked = {plan.add(i, 0.0, kind=kind).key: 0.0 for i in range(30)}
+    now, ends = 0.0, 0
+    while ends < 3:
+        jobs, again = plan.next(now)
+        if not jobs:
+            now = again
+            continue
+        for job in jobs:
+            before = asked[job.key]
+            assert now - before <= (max(0.5, before / 2) if before else 1.0)
+            asked[job.key] = now
+            if now >= 400.0 * (ends + 1):
+                plan.ended(job, now)
+                ends += 1
+            else:
+                plan.still_live(job, now, job.progressed(now, percent))
+    assert plan.add("new", now, kind=kind).planned > 2.0, "then the durations of the kind decide"
 
 
-def test_many_jobs_of_an_unknown_kind_are_planned_by_their_worth_within_a_budget() -> None:
+def test_the_polls_of_many_jobs_of_an_unknown_kind_take_half_of_the_budget() -> None:
     plan = schedule(Limit(60, 60.0, 10))
     kind = plan.kind("k")
-    jobs = [plan.add(i, 0.0, kind=kind) for i in range(200)]
-    drive(plan, {job.key: math.inf for job in jobs}, until=240.0)
-    assert plan.price > plan.floor
-    late = [job for job in jobs if job.asked and job.planned - job.asked > max(0.5, job.asked / 2)]
-    assert late, "the first look would take the requests that other jobs need more"
+    jobs = [plan.add(i, 0.0, kind=kind) for i in range(20)]
+    polls: list[float] = []
+    silences: list[tuple[float, float]] = []
+
+    def sees(job: PlannedJob, now: float) -> None:
+        polls.append(now)
+        if job.asked:
+            silences.append((job.asked, now - job.asked))
+
+    drive(plan, {job.key: math.inf for job in jobs}, until=400.0, sees=sees)
+    assert all(silence <= max(asked / 2, 40.0) + 10.0 for asked, silence in silences)
+    assert sum(20.0 <= moment < 80.0 for moment in polls) <= 30 + 10, "the burst of the limit"
 
 
 def test_a_job_that_had_ended_before_its_first_poll_teaches_what_the_api_says() -> None:

@@ -56,14 +56,13 @@ def pages(count: int) -> Size:
 class KindStats:
     """The statistics of one kind, or of one size class of it."""
 
-    __slots__ = ("batch", "first", "hint", "plans", "reports")
+    __slots__ = ("batch", "hint", "plans", "reports")
 
     def __init__(self, sketch: Sketch | None = None, batch: int = 1) -> None:
         self.plans = Plans(Sketch() if sketch is None else sketch)
         self.batch = batch  # jobs that one request can poll
         self.reports: dict[Hashable, Plans] = {}
         self.hint: float | None = None  # the duration that the caller expects
-        self.first = 0  # waiting jobs that are polled as first jobs
 
     @property
     def known(self) -> bool:

@@ -23,7 +23,6 @@ class PlannedJob:
     __slots__ = (
         "asked",
         "deadline",
-        "first",
         "given",
         "group",
         "interval",
@@ -58,7 +57,6 @@ class PlannedJob:
         self.made = 0.0  # the price of that plan
         self.latest = FOREVER  # age at which it is due at any price
         self.given = False  # the caller has set the time, and no new plan may change it
-        self.first = False  # one of the jobs that teach how long its kind takes
         self.version = 0  # of the knowledge that the plan was made with
         self.number = 0  # of its entry in the queue; 0: a poll is pending; negative: removed
         self.not_before = -FOREVER

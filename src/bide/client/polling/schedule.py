@@ -7,7 +7,7 @@ Invariants:
 1. No task or timer per job: one queue, ordered by the time at which each job is due.
 2. `next` takes each request that it returns from the budget.
 3. A job is due no later than its longest silence after the last poll. While fewer than three ends of a kind are known,
-   that is half of the job's age for as many waiting jobs as ends are missing, if the budget has requests to spare.
+   that is half of the job's age, as far as half of the budget allows.
 4. The price is never below the floor. It rises until the due jobs fit the budget: it is the moving average of the
    price at which jobs are polled. A job is planned at the current price. Jobs whose price or knowledge is out of date
    are planned again at the head of the queue and a few at a time in a round-robin scan, so that no change touches all
@@ -33,10 +33,10 @@ from bide.core.pacing.intervals import PRICE
 STALE = 0.8  # a plan made at less than this part of the price is made again before it is used
 LEAST_PRICE = 0.01  # the part of the price that is left with the most jitter
 FIRST_INTERVAL = 1.0  # seconds; of a backoff
-SPARE = 1.05  # the budget is not the limit while the price is at most this part of the floor
 FEW = 500  # jobs up to which the round-robin scan checks several at a time
 # Of a first job: its longest silence as a part of its age, the least length of that, and the age at its first poll.
 FIRST_SILENCE, LEAST_FIRST_SILENCE, FIRST_LOOK = 0.5, 0.5, 1.0
+FIRST_SHARE = 0.5  # of the budget: what first jobs of a kind take if they are many
 NEXT_LOOK = 0.02  # the least number of seconds between two checks of a batch
 MOST_REPLANS = 16  # at the head of the queue, in one call
 
@@ -283,7 +283,6 @@ class PollSchedule:
             job.number = -1
             self.waiting -= 1
             job.kind.plans.sketch.waiting -= 1
-            job.kind.first -= job.first
 
     def jobs(self) -> list[PlannedJob]:
         """All waiting jobs."""
@@ -324,31 +323,32 @@ class PollSchedule:
             plans = kind.plans
             age = plans.at(price, now, dice).next(job.asked)
         job.version = plans.version
-        longest = job.longest
-        if self.price <= SPARE * self.floor and not kind.known and self._is_first(job):
-            # Hardly anything is known of the kind: the longest silence grows with the age, whatever a report says.
-            first = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * job.asked) if job.asked else FIRST_LOOK
-            sooner = 1.0 - 0.5 * self._jitter * dice
-            longest = max(job.shortest, min(longest, first * self._patience * sooner))
         age = max(age, job.asked + job.shortest)
-        job.latest = latest = job.asked + longest
+        job.latest = latest = job.asked + job.longest
         job.planned = age = age if age < latest else latest
         job.made = self.price
+        if not kind.known:
+            sooner = 1.0 - 0.5 * self._jitter * dice
+            silence = self._first_silence(job, age - job.asked, now) * sooner
+            job.latest = latest = min(latest, job.asked + max(job.shortest, silence))
+            age = min(age, latest)
         due = job.submitted + age
         if now < job.deadline < due:
             due = job.deadline
         return due if due > job.not_before else job.not_before
 
-    def _is_first(self, job: PlannedJob) -> bool:
-        """Whether the job is one of the few whose ends teach how long its kind takes.
+    def _first_silence(self, job: PlannedJob, planned: float, now: float) -> float:
+        """The longest silence of a job of whose kind hardly anything is known: a part of its age, whatever a report says.
 
-        Only as many as are missing, because the requests for further jobs of a burst would say little that is new.
+        If many such jobs wait, it is so long that their polls together take FIRST_SHARE of the budget.
         """
         kind = job.kind
-        if not job.first and kind.hint is None and kind.first + kind.plans.sketch.count < ENOUGH:
-            job.first = True
-            kind.first += 1
-        return job.first
+        silence = max(LEAST_FIRST_SILENCE, FIRST_SILENCE * job.asked) if job.asked else FIRST_LOOK
+        if kind.waiting > ENOUGH and (planned > silence or kind.batch > 1):
+            rate = self.budget.rate(now)
+            if rate is not None:
+                silence = max(silence, kind.waiting / (kind.batch * FIRST_SHARE * rate))
+        return silence * self._patience
 
     def _jittered(self, interval: float) -> float:
         longest, jitter, dice = self._longest or LONGEST_INTERVAL, self._jitter, self._random()
