@@ -248,21 +248,22 @@ async def test_a_database_that_is_full_for_longer_than_a_lease_discards_no_resul
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(
             f"CREATE FUNCTION {schema}.no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;".encode()
-            + "".join(
-                f"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {schema}.{t} FOR EACH ROW "
-                f"EXECUTE FUNCTION {schema}.no_room();"
-                for t in tables
-            ).encode(),
-            prepare=False,
+            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$".encode()
         )
+        # A transaction for each table: one that locks several tables can deadlock with those of the services.
+        for table in tables:
+            connection.execute(
+                f"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {schema}.{table} FOR EACH ROW "
+                f"EXECUTE FUNCTION {schema}.no_room()".encode()
+            )
         work.let_go()
         async with asyncio.timeout(10):
             while any(worker.jobs for worker in one.service.engine.workers()):
                 await asyncio.sleep(0.01)
         await looked(two, 3.0)
-        drops = "".join(f"DROP TRIGGER full_disk ON {schema}.{t};" for t in tables)
-        await asyncio.to_thread(connection.execute, drops.encode(), prepare=False)
+        for table in tables:
+            drop = f"DROP TRIGGER full_disk ON {schema}.{table}".encode()
+            await asyncio.to_thread(connection.execute, drop)
     unharmed([await one.ended(job.id) for job in jobs], work)
 
 
