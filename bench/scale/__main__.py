@@ -6,6 +6,7 @@ import sys
 
 from bench.runner import Benchmark
 from bench.scale import concurrency, drain, rows, status, trial, uploads
+from bench.service import tracing
 
 PARTS = {
     "status": status.measure,
@@ -14,6 +15,7 @@ PARTS = {
     "drain": drain.measure,
     "concurrency": concurrency.measure,
     "uploads": uploads.measure,
+    "tracing": tracing.measure,
 }
 
 benchmark = Benchmark("bench.scale", __doc__, rounds=3)
