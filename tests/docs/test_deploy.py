@@ -149,6 +149,10 @@ def test_the_image_installs_bide_from_the_checkout(tmp_path: Path) -> None:
             place = tmp_path / target.lstrip("/") / ("" if source.is_dir() else source.name)
             (copy_folder if source.is_dir() else _copy)(source, place)
     (extras,) = re.findall(r"'/bide\[([\w,]+)\]'", "\n".join(lines))
+    (pins,) = re.findall(r"--constraint (\S+)", "\n".join(lines))
+    assert (tmp_path / pins.lstrip("/")).read_text() == (ROOT / "constraints.txt").read_text()
+    (user,) = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
+    assert user not in ("root", "0") and f"--uid 1000 {user}" in "\n".join(lines)
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel"],
         cwd=tmp_path / "bide",
@@ -159,7 +163,9 @@ def test_the_image_installs_bide_from_the_checkout(tmp_path: Path) -> None:
     (metadata,) = [path for path in zipfile.ZipFile(wheel).namelist() if path.endswith("/METADATA")]
     known = re.findall(r"^Provides-Extra: (\w+)", zipfile.ZipFile(wheel).read(metadata).decode(), re.M)
     assert set(extras.split(",")) <= set(known)
-    build = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["x-bide"]["build"]
+    shared = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["x-bide"]
+    assert shared["read_only"] is True
+    build = shared["build"]
     assert (DEPLOY / build["context"]).resolve() == ROOT
     assert ROOT / build["dockerfile"] == DEPLOY / "Dockerfile"
 

@@ -445,6 +445,42 @@ async def test_one_content_at_two_processes_is_one_job(two: tuple[Process, Proce
         await two[1].store.delete(made[0].job.id)
 
 
+async def test_unique_values_at_two_processes_are_one_job(two: tuple[Process, Process]) -> None:
+    for number in range(20):
+        new = [(p, p.new(unique=str(number).encode(), unique_for=100.0)) for _ in range(3) for p in two]
+        done = await asyncio.gather(*(p.store.insert([one]) for p, one in new))
+        made = [outcome for (outcome,) in done if isinstance(outcome, Inserted)]
+        assert [outcome.created for outcome in made].count(True) == 1, number
+        assert len(made) == 6 and len({outcome.job.id for outcome in made}) == 1
+
+
+async def test_two_processes_together_hold_no_more_jobs_of_a_key(two: tuple[Process, Process]) -> None:
+    """Both claim and settle at the same time, until all jobs have ended."""
+    keys = [f"work - {number}" for number in range(3)]
+    await two[0].store.insert([two[0].new(concurrency_key=key) for key in keys for _ in range(40)])
+    request = ClaimRequest("default", ("work",), 5, concurrency={"work": 2})
+    held: Counter[str | None] = Counter()
+    most: Counter[str | None] = Counter()
+    ended = 0
+
+    async def work(process: Process, owner: str) -> None:
+        nonlocal ended
+        while ended < 120:
+            claims = await process.store.claim(owner, [request], 5, LEASE)
+            held.update(one.job.concurrency_key for one in claims)
+            most.update({key: held[key] - most[key] for key in held if held[key] > most[key]})
+            await asyncio.sleep(0.005)  # the work
+            for one in claims:
+                # No longer counted before the commit, after which the other process may claim the next one.
+                held[one.job.concurrency_key] -= 1
+                await process.succeed(one.job)
+                ended += 1
+
+    async with asyncio.timeout(100):
+        await asyncio.gather(*(work(two[number % 2], f"owner {number}") for number in range(4)))
+    assert dict(most) == dict.fromkeys(keys, 2)
+
+
 async def test_two_that_purge_at_once_remove_each_job_once(two: tuple[Process, Process]) -> None:
     first, second = two
     jobs = [await first.succeed(await first.run(keep=0.0)) for _ in range(30)]

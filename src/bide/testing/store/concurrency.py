@@ -175,8 +175,8 @@ class Concurrency:
         assert sorted(job.tenant for job in again) == ["a", "a", "b", "b"]
 
     async def test_keys_give_a_tenant_no_larger_share(self, harness: StoreHarness) -> None:
-        for number in range(20):
-            await put(harness, f"work a {number}", tenant="a")
+        keys = [f"work a {number}" for number in range(1000)]
+        await harness.store.insert([harness.new(concurrency_key=key, tenant="a") for key in keys])
         await put(harness, "work b 0", 3, tenant="b")
         jobs = await claimed(harness, 6, {"work": 9})
         assert [job.tenant for job in jobs] == ["a", "b"] * 3
