@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Cable:
-    """Listens on a port of its own, the same one after it was mended."""
+    """Listens on a port of its own, the same one after it was mended. Cut at the end of `async with`."""
 
     def __init__(self, server: str) -> None:
         parts = urlsplit(server)
@@ -20,6 +20,13 @@ class Cable:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Cable:
+        await self.mend()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.cut()
 
     async def mend(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)

@@ -58,10 +58,8 @@ class Door:
 
 @pytest_asyncio.fixture
 async def cable(swift: Swift) -> AsyncIterator[Cable]:
-    cable = Cable(swift.endpoint)
-    await cable.mend()
-    yield cable
-    await cable.cut()
+    async with Cable(swift.endpoint) as cable:
+        yield cable
 
 
 @pytest_asyncio.fixture

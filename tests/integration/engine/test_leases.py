@@ -184,10 +184,8 @@ async def test_a_database_whose_clock_jumps_loses_no_lease_and_stops_no_job(
 
 @pytest.fixture
 async def cable(postgres: Postgres) -> AsyncIterator[Cable]:
-    cable = Cable(postgres.url)
-    await cable.mend()
-    yield cable
-    await cable.cut()
+    async with Cable(postgres.url) as cable:
+        yield cable
     await asyncio.sleep(0.1)  # until its ends have noticed
 
 
