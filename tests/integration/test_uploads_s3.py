@@ -300,6 +300,24 @@ async def test_killed_between_the_object_and_its_record(
     assert (await two.upload(place)).sha256 == SHA256
 
 
+async def test_killed_between_the_object_and_the_check_of_its_hash(
+    replicas: Sequence[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = replicas
+
+    async def lost(what: object) -> None:
+        raise StoreUnavailable("the connection is lost")
+
+    place = await one.begin(sha256="0" * 64)
+    with monkeypatch.context() as patch:
+        patch.setattr(one.uploads._lifecycle, "_check_promised", lost)
+        assert (await one.patch(place, 0, SIZE)).status == 503
+    assert (await two.upload(place)).received == SIZE
+    await two.uploads._expiry._complete(two.service.store.now() + 60)
+    reply = await two.call("HEAD", place, headers=TUS)
+    assert reply.status in (404, 410), "the bytes are not those that the sender has declared"
+
+
 async def test_the_upkeep_of_any_replica_finishes(
     replicas: Sequence[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,7 @@ class UploadMemory:
                         await self._freed.wait()
             except TimeoutError:
                 raise StorageUnavailable(
-                    "too many uploads are under way; the bytes received so far are kept"
+                    "the service buffers the bytes of too many uploads; try again later"
                 ) from None
         self._used += size
 

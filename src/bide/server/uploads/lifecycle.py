@@ -258,9 +258,7 @@ class UploadLifecycle:
             done = self.completed(upload, upload.size, sha256, head)
         else:
             done = await self._complete_in(bucket, upload)
-        if upload.promised is not None and upload.promised != done.sha256:
-            await self.discard(done)
-            raise ChecksumMismatch(f"SHA-256 mismatch: expected {upload.promised}, got {done.sha256}")
+        await self._check_promised(done)
         new, problem = await self._new_job(done)
         if bucket is None:
             await self.adopt(done)
@@ -270,6 +268,12 @@ class UploadLifecycle:
         if problem is not None:
             raise problem
         return stored.uploads[0]
+
+    async def _check_promised(self, done: Upload) -> None:
+        """Remove a complete upload and raise ChecksumMismatch if its SHA-256 is not the one that its sender declared."""
+        if done.promised is not None and done.promised != done.sha256:
+            await self.discard(done)
+            raise ChecksumMismatch(f"SHA-256 mismatch: expected {done.promised}, got {done.sha256}")
 
     async def _complete_in(self, bucket: BucketStaging, upload: Upload) -> Upload:
         """Return the complete upload. It may have to be read, so tell other replicas that this one works on it."""
@@ -340,6 +344,7 @@ class UploadLifecycle:
                 return found
             raise await self._lost(upload, missing)
         done = self.completed(upload, whole.size, whole.sha256, whole.head, whole.blob)
+        await self._check_promised(done)  # a crash may have come before this check, but after the join
         new, _ = await self._new_job(done)
         return (await self.store_finished(CompletedUploads((done,), new))).uploads[0]
 
