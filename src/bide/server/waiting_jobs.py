@@ -97,10 +97,13 @@ class WaitingJobs:
         waiting = False
         for kind, state in (await self.budgets()).items():
             policy = policy_of(self._registry, kind)
-            if not state.waiting or policy is None:  # a service that knows the kind releases them
+            if policy is None:  # a service that knows the kind releases them
+                continue
+            records = await self._waiting(f"{RETRIES} {kind}", MOST_BATCH)
+            # Not by `state.waiting` alone: a job may have joined while the last release was being stored.
+            if not records and not state.waiting:
                 continue
             waiting = True
-            records = await self._waiting(f"{RETRIES} {kind}", MOST_BATCH)
             last = len(records) < MOST_BATCH
             await self._store.release_retries(kind, policy.budget, records, last=last)
         return waiting

@@ -694,15 +694,13 @@ class Runner:
             now=self._store.now(),
             rng=self._rng,
             progress=attempt.live.progress if attempt.live.number else None,
-            first_attempts=self._take_first_attempts(attempt.kind.name, outcome),
+            first_attempts=self._first_attempts[attempt.kind.name],
         )
+        if isinstance(change, changes.FailedForNow) and change.budgeted is not None:
+            self._first_attempts.pop(attempt.kind.name, None)  # reported with this change
         if attempt.predicted is not None and isinstance(change, changes.Succeeded):
             return replace(change, predicted=attempt.predicted)
         return change
-
-    def _take_first_attempts(self, kind: str, outcome: Outcome) -> int:
-        """The first attempts to report with a failed attempt."""
-        return self._first_attempts.pop(kind, 0) if isinstance(outcome, Raised) else 0
 
     def _settled(self, attempt: AttemptKey, outcome: Any) -> None:
         """The end of the attempt is stored, or refused."""
