@@ -74,7 +74,7 @@ def measure(folder: Path) -> list[Line]:
             "",
             f"{found.accepted} of {sent}",
         ),
-        Line("overload: refused, of those above capacity", found.refused / sent, "≥", 0.8, ""),
+        Line("overload: refused, of all submitted jobs", found.refused / sent, "≥", 0.8, ""),
         Line("overload: other responses", found.other, "≤", 0, ""),
         Line("overload: p99 of status, of idle", ratio, "≤", 3, "×", shown),
         Line("overload: memory above idle", found.growth, "≤", 100, "MiB"),

@@ -35,7 +35,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
                     site.ask("POST", "/queues/default/pause")
                     _submit(site, WARM_UP)
                 slices = [_pair(off, on, on_first=part % 2 == 1) for part in range(SLICES)]
-            # Sums, for the thread exports only every two seconds.
+            # Sums, because the thread exports only every two seconds.
             times.append(
                 (sum(pair[0] for pair in slices) / SLICES, sum(pair[1] for pair in slices) / SLICES)
             )

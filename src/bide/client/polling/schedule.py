@@ -7,7 +7,7 @@ Invariants:
 1. No task or timer per job: one queue, ordered by the time at which each job is due.
 2. `next` takes each request that it returns from the budget.
 3. A job is due no later than its longest silence after the last poll. While fewer than three ends of a kind are known,
-   that is half of the job's age, as far as half of the budget allows.
+   that is half of the job's age, as far as half of the budget allows for each kind.
 4. The price is never below the floor. It rises until the due jobs fit the budget: it is the moving average of the
    price at which jobs are polled. A job is planned at the current price. Jobs whose price or knowledge is out of date
    are planned again at the head of the queue and a few at a time in a round-robin scan, so that no change touches all
