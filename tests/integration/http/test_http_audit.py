@@ -158,6 +158,20 @@ async def test_pages_and_filters(service: Service, monkeypatch: pytest.MonkeyPat
         assert (await service.call("GET", f"/audit?{wrong}", key=admin)).status in (400, 422), wrong
 
 
+async def test_entries_of_several_processes_within_a_second_are_in_order(service: Service) -> None:
+    admin = await service.key("ops")
+    start = service.store.now() // 1 + 1
+    for i in range(20):
+        path = f"/queues/q{i}/pause"
+        of_a_process = audit.AuditLog(service.store, 86400.0)
+        of_a_process.add(
+            audit.AuditEntry(start + i / 40, "cli:x", "-", "pauseQueue", "POST", path, "", "", 200, "")
+        )
+        await of_a_process.write()
+    found = await entries(service, admin, "?limit=100")
+    assert [e["path"] for e in found] == [f"/queues/q{i}/pause" for i in range(19, -1, -1)]
+
+
 async def test_old_entries_are_removed(service: Service) -> None:
     admin = await service.key("ops")
     await service.call("POST", "/queues/old/pause", key=admin)
@@ -167,7 +181,7 @@ async def test_old_entries_are_removed(service: Service) -> None:
     await service.parts.audit.write()
     await service.parts.upkeep.clean_up.tick()
     assert len(await entries(service, admin)) == 2
-    service.clock.advance(86400 + 1)
+    service.clock.advance(86400 + 2)
     await service.parts.upkeep.clean_up.tick()
     assert [e["path"] for e in await entries(service, admin)] == ["/queues/new/pause"]
 

@@ -2,7 +2,8 @@
 
 1. `add` appends to a list. A task writes the list about once per WRITE_EVERY seconds, in records of up to BATCH entries,
    so that no request waits for it. `stop` writes the rest. A killed process loses the entries since its last write.
-2. A record has entries of one second only, and its name begins with that second. So a range of names is a range of time.
+2. A record has entries of one second only, and its name begins with the milliseconds of its first entry. So a range of names
+   is a range of time, and records of several processes are in the order of their first entries.
 3. An entry has no query, no headers and no body, because these may contain secrets.
 4. A caller without a valid credential cannot fill the store: at most MAX_REFUSED of its calls are recorded per write.
 """
@@ -30,9 +31,9 @@ MAX_EXAMINED = 10_000  # entries per page
 READ_BATCH = 100  # records
 REMOVE_EVERY = 60.0  # seconds
 REMOVE_TIME = 0.5  # seconds
-CURSOR_PATTERN = r"[0-9]{11}-[0-9a-f]{8}-[0-9]{8}\.[0-9]{1,3}"
+CURSOR_PATTERN = r"[0-9]{14}-[0-9a-f]{8}-[0-9]{8}\.[0-9]{1,3}"
 _CURSOR = re.compile(CURSOR_PATTERN)
-_LAST_SECOND = 10**11 - 1
+_LAST_MILLISECOND = 10**14 - 1
 
 
 class AuditEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -74,9 +75,9 @@ def is_cursor(text: str) -> bool:
     return _CURSOR.fullmatch(text) is not None
 
 
-def _second(at: float) -> str:
-    """The begin of the names of records with entries of this second."""
-    return f"{min(max(int(at), 0), _LAST_SECOND):011d}"
+def _prefix(at: float) -> str:
+    """The begin of the name of a record whose first entry is of this time."""
+    return f"{min(max(round(at * 1000), 0), _LAST_MILLISECOND):014d}"
 
 
 class AuditLog:
@@ -166,7 +167,7 @@ class AuditLog:
         for i in range(1, len(entries) + 1):
             same = i < len(entries) and int(entries[i].at) == int(entries[begin].at)
             if not same or i - begin == BATCH:
-                name = f"{_second(entries[begin].at)}-{self._writer}-{self._records:08d}"
+                name = f"{_prefix(entries[begin].at)}-{self._writer}-{self._records:08d}"
                 self._rendered.append((name, msgspec.json.encode(entries[begin:i]).decode()))
                 self._records += 1
                 begin = i
@@ -180,11 +181,11 @@ class AuditLog:
         MAX_EXAMINED entries, so it can have fewer entries than `limit` although others follow.
         """
         last, index = "", 0
-        before = None if filter.until is None else _second(filter.until + 1)
+        before = None if filter.until is None else _prefix(filter.until + 0.001)
         if cursor is not None:
             last, _, text = cursor.partition(".")
             index, before = int(text), last + "~"
-        after = "" if filter.since is None else _second(filter.since)
+        after = "" if filter.since is None else _prefix(filter.since - 1)
         found: list[AuditEntry] = []
         examined = 0
         while True:
@@ -213,7 +214,7 @@ class AuditLog:
         if now < self._next_removal:
             return
         self._next_removal = now + REMOVE_EVERY
-        old = RecordFilter("-", before=_second(now - self._retention), limit=READ_BATCH)
+        old = RecordFilter("-", before=_prefix(now - self._retention - 1), limit=READ_BATCH)
         end = time.monotonic() + REMOVE_TIME
         while time.monotonic() < end and (names := list(await self._store.records("audit", old))):
 
