@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bide.core.jobs.fair import FairTurns, Slice, Weights, pick, wider
 
+KEY = ("q", frozenset({"k"}))  # of its turns
 TENANTS = ("-", "a", "b", "c", "heavy", "light")
 WEIGHTS = Weights(2.0, {"heavy": 7.0, "light": 0.5})
 
@@ -35,7 +36,7 @@ class Queue(RuleBasedStateMachine):
     @rule(room=st.integers(1, 40))
     def claim(self, room: int) -> None:
         total = sum(map(len, self.waiting.values()))
-        turn = self.turns.get("q", ("k",))
+        turn = self.turns.get(KEY)
         slice_ = turn.slice(room, WEIGHTS)
         for _ in range(20):
             found = self.read(slice_)
@@ -46,7 +47,7 @@ class Queue(RuleBasedStateMachine):
             slice_ = wider(slice_, len(found), room)
         assert picked is not None, "more jobs are read until there are enough"
         assert len(picked[0]) == min(room, total), "a worker is idle although a job waits"
-        self.turns.put("q", ("k",), picked[1])
+        self.turns.put(KEY, picked[1])
         for job in picked[0]:
             self.start(job)
 
@@ -83,7 +84,7 @@ def drain(weights: Weights, claims: int, room: int) -> Counter[str]:
     """The starts of four tenants that never run out of jobs."""
     queue, started = Queue(), Counter[str]()
     queue.turns.weights = weights
-    turn = queue.turns.get("q", ("k",))
+    turn = queue.turns.get(KEY)
     for _ in range(claims):
         slice_ = turn.slice(room, weights)
         while True:

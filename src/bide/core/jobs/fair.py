@@ -13,7 +13,7 @@ credit. A tenant of the default weight starts one job per turn, and one of weigh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,7 +27,8 @@ LEAST, MOST = 0.01, 1000.0  # quanta; a smaller or larger weight counts as these
 MOST_TURNS = 1000  # states to remember
 MUCH = 1000  # jobs that a claim may read, to choose some of them
 T = TypeVar("T")
-Turns = dict[tuple[str, frozenset[str]], "Turn"]  # by queue and kinds
+TurnKey = tuple[str, frozenset[str]]  # a queue, and kinds
+Turns = dict[TurnKey, "Turn"]
 # How many jobs of a tenant may run, and how many of this kind; None: any number.
 RunningLimits = Callable[[str, str], tuple[int | None, int | None]]
 
@@ -196,13 +197,13 @@ class FairTurns:
         self.running: RunningLimits | None = None
         self._turns: Turns = {}
 
-    def get(self, queue: str, kinds: Collection[str]) -> Turn:
-        return self._turns.get((queue, frozenset(kinds)), _FIRST)
+    def get(self, key: TurnKey) -> Turn:
+        return self._turns.get(key, _FIRST)
 
-    def put(self, queue: str, kinds: Collection[str], turn: Turn) -> None:
+    def put(self, key: TurnKey, turn: Turn) -> None:
         if len(self._turns) >= MOST_TURNS:
             self._turns.clear()
-        self._turns[queue, frozenset(kinds)] = turn
+        self._turns[key] = turn
 
     def begin(self, earlier: Turns | None) -> Turns:
         """Call it at the begin of a claim, and again if the claim is repeated, with the first result: the turns of the first

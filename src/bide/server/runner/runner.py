@@ -249,9 +249,9 @@ class Runner:
             self._log_failure("cancelled" if claiming.cancelled() else str(error))
             return
         claims = claiming.result()
-        self._slots.claimed(planned, claims)
-        for claim in claims:
+        for claim in claims:  # first, so that the children start meanwhile
             self._start(claim, planned.is_async)
+        self._slots.claimed(planned, claims)
         self._claim(prefetch=not planned.prefetches or len(claims) == planned.limit)
 
     def _log_failure(self, reason: str) -> None:

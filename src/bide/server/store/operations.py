@@ -467,7 +467,8 @@ class _Limited:
         request, room = self._request, self._room
         tx = self._tx
         tx.fresh(request)  # writes the new jobs
-        turn = turns.get(request.queue, request.kinds)
+        key = request.queue, frozenset(request.kinds)
+        turn = turns.get(key)
         slice_ = turn.slice(room, turns.weights)
         while True:
             dues = tx.candidates(request, slice_)
@@ -484,7 +485,7 @@ class _Limited:
                 room = min(room, len(tenants))
             picked = pick(tenants, turn, slice_, room, frozenset())
             if picked is not None:
-                turns.put(request.queue, request.kinds, picked[1])
+                turns.put(key, picked[1])
                 return picked[0]
             slice_ = wider(slice_, len(tenants), room)
 
@@ -524,7 +525,8 @@ class _Limited:
 
 def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns) -> list[Due]:
     """The next `room` jobs of a request."""
-    turn = turns.get(request.queue, request.kinds)
+    key = request.queue, frozenset(request.kinds)
+    turn = turns.get(key)
     fresh = tx.fresh(request)
     slice_ = turn.slice(room, turns.weights)
     while True:
@@ -541,7 +543,7 @@ def _in_turn(tx: Transaction, request: ClaimRequest, room: int, turns: FairTurns
             cut.clear()
         picked = pick(by_tenant, turn, slice_, room, cut)
         if picked is not None:
-            turns.put(request.queue, request.kinds, picked[1])
+            turns.put(key, picked[1])
             return picked[0]
         slice_ = wider(slice_, len(by_tenant), room)
 

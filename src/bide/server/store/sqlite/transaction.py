@@ -497,13 +497,13 @@ class SqliteTransaction(Transaction):
         """Write rows with few statements; `statement` makes one for this many rows. Return how many rows have changed.
 
         Each execution releases the interpreter lock. While the event loop is busy, getting it back takes longer than writing
-        a row, so `executemany` is slow. Numbers of rows are powers of two, so that few statements are compiled. They are
-        `OR FAIL`, because SQLite would copy each page before its change otherwise, to undo only the statement. An error
+        a row, so `executemany` is slow. Numbers of rows are 3 or powers of two, so that few statements are compiled. They
+        are `OR FAIL`, because SQLite would copy each page before its change otherwise, to undo only the statement. An error
         undoes the whole transaction in any case.
         """
         begin = changed = 0
         while left := len(rows) - begin:
-            size = min(MAX_ROWS, 1 << (left.bit_length() - 1))
+            size = left if left == 3 else min(MAX_ROWS, 1 << (left.bit_length() - 1))
             values = rows[begin] if size == 1 else list(chain(*rows[begin : begin + size]))
             changed += self._execute(statement(size), values).rowcount
             begin += size
