@@ -14,7 +14,9 @@ from bench.service import servers
 from bench.service.load import Samples
 from bench.service.table import Line
 
-SAMPLES = 100
+# The speed of a virtual machine changes from second to second, so a round alternates between the systems.
+SLICES = 5
+SAMPLES = 20  # jobs per slice
 PAUSE = 0.02  # pause between two jobs, so that the service is idle again
 
 
@@ -30,7 +32,7 @@ def measure(folder: Path, rounds: int) -> list[Line]:
         for warm in (site, api):
             _starts(warm, "/jobs", 10)
         samples = Samples()
-        for _ in range(rounds):
+        for _ in range(rounds * SLICES):
             samples.add("bide", _starts(site, "/jobs", SAMPLES))
             samples.add("threads", _starts(api, "/jobs", SAMPLES))
             samples.add("loop", _starts(api, "/jobs/inline", SAMPLES))
