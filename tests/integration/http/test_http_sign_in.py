@@ -197,8 +197,8 @@ async def test_the_answer_counts_in_the_browser_that_began(site: Site) -> None:
         for url in (stolen, CALLBACK, f"{CALLBACK}?code=x&state=", f"{CALLBACK}?error=x&state=y"):
             done = await victim.finish(url)
             assert done.status_code == 400 and "in this browser" in done.json()["detail"]
-    shown = await victim.finish(f"{CALLBACK}?error=a&error_description=call+555&state=y", **HTML)
-    assert shown.status_code == 400 and "555" not in shown.text
+    shown = await victim.finish(f"{CALLBACK}?error=a&error_description=call+us&state=y", **HTML)
+    assert shown.status_code == 400 and "call" not in shown.text
     assert "bide_session" not in victim.own.cookies and "/token" not in site.provider.requests
     twice = await victim.own.get(f"{CALLBACK}?state=a&state=b")
     assert twice.status_code == 422
