@@ -155,3 +155,14 @@ def test_what_belongs_to_somebody_else_keeps_its_mode(
     tighten(path)
     tighten(tmp_path / "none")
     assert mode(path) == 0o644
+
+
+def test_a_link_and_the_folder_that_it_points_to_keep_their_modes(tmp_path: Path) -> None:
+    shared, data = tmp_path / "shared", tmp_path / "data"
+    data.mkdir()
+    (data / "blobs").symlink_to(shared)
+    DataFolder(data).tighten()  # the other replica has not created it yet
+    shared.mkdir(0o750)
+    shared.chmod(0o750)
+    DataFolder(data).tighten()
+    assert mode(shared) == 0o750

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -87,13 +88,15 @@ def create_once(path: Path, data: bytes) -> bytes:
 
 
 def tighten(path: Path) -> None:
-    """Remove the permissions of group and others from a file or folder that belongs to this user."""
-    try:
+    """Remove the permissions of group and others from a file or folder that belongs to this user.
+
+    A link stays as it is: replicas share the folder that it points to, which may not exist yet.
+    """
+    with contextlib.suppress(FileNotFoundError):  # another process may remove it meanwhile
         found = path.lstat()
-    except FileNotFoundError:
-        return
-    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
-        path.chmod(found.st_mode & 0o7700)
+        own = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+        if own and found.st_mode & 0o077:
+            path.chmod(found.st_mode & 0o7700)
 
 
 async def finished(awaited: Awaitable[T]) -> T:
