@@ -84,8 +84,8 @@ async def _in_process(database: Path) -> dict[str, float]:
 def _first(site: servers.Site, ids: list[str]) -> float:
     """Microseconds of the service's CPU per status; each job is requested once.
 
-    The requests are pipelined: waking an idle core for each of them would cost more CPU time than the status, and up to three
-    times as much from one second to the next.
+    The requests are pipelined: waking an idle core for each of them would cost more CPU time than the status, and up to
+    three times as much from one second to the next.
     """
     requests = (f"GET /jobs/{job_id} HTTP/1.1\r\nHost: localhost\r\n\r\n" for job_id in ids)
     before, received = site.cpu(), b""

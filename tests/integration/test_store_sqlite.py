@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -29,12 +30,13 @@ from bide.server.store import (
     migrations,
 )
 from bide.server.store.migrations import scripts
-from bide.server.store.sqlite.file import SqliteFile, prepare
+from bide.server.store.sqlite.file import PLENTY, WAL_PIECE, WAL_SIZE, SqliteFile, prepare
 from bide.server.store.sqlite.store import SqliteStore
 from bide.server.store.sqlite.transaction import MAX_INPUT
 from bide.server.waiting_jobs import PAGE, WaitingJobs
 from bide.testing import ManualClock
 from bide.testing.store import StoreHarness, StoreSuite
+from tests.waiting import eventually
 
 NEWEST = scripts("sqlite")[-1][0]
 
@@ -184,6 +186,32 @@ async def test_what_a_future_resolved_for_is_in_the_files(tmp_path: Path) -> Non
     later = await a_bench(crashed)
     assert await later.get(job.id) == job
     assert [e.job["status"] for e in await later.store.events()] == ["PENDING", "PROCESSING"]
+    await later.store.close()
+    await harness.store.close()
+
+
+@pytest.mark.parametrize("free", [1 << 40, 1 << 20])
+async def test_the_write_ahead_log_gets_its_length_before_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    monkeypatch.setattr("bide.server.store.sqlite.store.WAL_DELAY", 0.0)
+    monkeypatch.setattr("bide.server.store.sqlite.store.WAL_PAUSE", 0.0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    wal = tmp_path / "bide.db-wal"
+    harness = await a_bench(tmp_path)
+    jobs = [await harness.put(queue=str(number)) for number in range(WAL_SIZE // WAL_PIECE)]
+    if free < PLENTY:
+        assert wal.stat().st_size < WAL_SIZE / 2
+    else:
+        await eventually(lambda: wal.stat().st_size >= WAL_SIZE)
+        assert wal.stat().st_size < WAL_SIZE + WAL_PIECE
+    jobs.append(await harness.put())
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for file in tmp_path.glob("bide.db*"):
+        shutil.copy(file, crashed)
+    later = await a_bench(crashed)
+    assert [await later.get(job.id) for job in jobs] == jobs
     await later.store.close()
     await harness.store.close()
 

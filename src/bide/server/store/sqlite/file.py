@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import shutil
 import sqlite3
@@ -36,6 +37,12 @@ _DAMAGED = (
 )
 CHECK_EVERY = 20_000  # instructions of SQLite between two checks of the time, about a millisecond
 _LEAST_FREE = 256 * 1024  # with less free space, an I/O error most likely means a full disk
+CHECKPOINT = (
+    4000  # pages in the write-ahead log after which SQLite copies them into the file and reuses the log
+)
+WAL_SIZE = CHECKPOINT * (4096 + 24)  # bytes; each page has a header
+WAL_PIECE = 1024 * 1024
+PLENTY = 1024 * 1024 * 1024  # free bytes of a disk on which the log may be longer than it must be
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -45,12 +52,27 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
         connection.execute("PRAGMA cache_size = -32000")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def lengthen_wal(database: Path) -> bool:
+    """Append WAL_PIECE zeros to the write-ahead log, which SQLite ignores until it overwrites them. Return whether there is
+    more to append. Call it only in a transaction of the writer: nothing else may append to the log meanwhile.
+    """
+    if shutil.disk_usage(database.parent).free < PLENTY:
+        return False
+    with database.with_name(f"{database.name}-wal").open("r+b", buffering=0) as wal:
+        size = wal.seek(0, os.SEEK_END)
+        if size >= WAL_SIZE:
+            return False
+        wal.write(bytes(WAL_PIECE))
+        os.fdatasync(wal.fileno())
+        return size + WAL_PIECE < WAL_SIZE
 
 
 class SqliteQueries:

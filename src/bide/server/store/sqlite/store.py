@@ -41,7 +41,14 @@ from bide.server.store.query_threads import QueryConnection, QueryThreads
 from bide.server.store.rows import COLUMNS, job_of
 from bide.server.store.sql_reads import Reads, Rows, SqlReads
 from bide.server.store.sqlite import index_builds
-from bide.server.store.sqlite.file import SqliteQueries, connect, explain, new_epoch, prepare
+from bide.server.store.sqlite.file import (
+    SqliteQueries,
+    connect,
+    explain,
+    lengthen_wal,
+    new_epoch,
+    prepare,
+)
 from bide.server.store.sqlite.log_mark import MARK, LogMark
 from bide.server.store.sqlite.transaction import (
     BY_ID,
@@ -55,6 +62,10 @@ from bide.server.upload_record import Upload
 
 log = logging.getLogger("bide.store")
 SPARE_CACHE = 2000  # KiB; a query over a table reads each page once
+WAL_DELAY, WAL_PAUSE = (
+    2.0,
+    0.05,
+)  # seconds from the start until the write-ahead log is lengthened, and between two pieces
 _LATE = f"SELECT {COLUMNS} FROM jobs WHERE deadline <= ? AND finished_at IS NULL LIMIT ?"
 
 
@@ -79,7 +90,8 @@ class SqliteStore(SqlReads):
         self._cache = SqliteCache()
         self._job_cache = self._cache.jobs
         self._spare: deque[sqlite3.Connection] = deque()  # of a query in a thread that has ended
-        self._disconnected = False
+        self._closing = self._disconnected = False
+        self._lengthening: asyncio.TimerHandle | None = None
         # The ends of leases whose renewal could not be written.
         self._unwritten_renewals: dict[tuple[str, int], float] = {}
 
@@ -109,6 +121,30 @@ class SqliteStore(SqlReads):
             new_epoch(self._connection)
         self._mark.write(self._last_event)
         self.queries = QueryThreads(self._query_connection)
+
+    async def open(
+        self,
+        on_events: OnEvents,
+        on_work: OnWork | None = None,
+        on_reset: OnReset | None = None,
+        on_log: OnLog | None = None,
+    ) -> None:
+        await super().open(on_events, on_work, on_reset, on_log)
+        self._lengthening = asyncio.get_running_loop().call_later(WAL_DELAY, self._lengthen_wal)
+
+    def _lengthen_wal(self) -> None:
+        """Make the write-ahead log as long as it becomes anyway, because a commit that makes it longer takes more time."""
+        self._writer.submit(lambda tx: lengthen_wal(self.path)).add_done_callback(self._lengthened)
+
+    def _lengthened(self, lengthening: asyncio.Future[bool]) -> None:
+        if lengthening.exception() is None and lengthening.result() and not self._closing:
+            self._lengthening = asyncio.get_running_loop().call_later(WAL_PAUSE, self._lengthen_wal)
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._lengthening is not None:
+            self._lengthening.cancel()
+        await super().close()
 
     def search_dialect(self, connection: QueryConnection) -> SearchDialect:
         dialect = self.dialect
