@@ -68,6 +68,12 @@ class SimChild:
         self._to_child.append(message)
         self._later(self._pool.delay(0.001), self._receive)
 
+    def hand_over(self, message: p.ChildMessage) -> bool:
+        if self.gone or self.state != "idle" or self._pool.rng.random() < 0.2:
+            return False
+        self.send(message)
+        return True
+
     def request_stop(self, job_id: str, fence: int) -> None:
         self._later(self._pool.delay(0.01), self._stop_requested, job_id, fence)
 

@@ -60,6 +60,7 @@ class SimWriter(GroupCommitWriter):
         keys: Sequence[Any] = (),
         records: Sequence[Any] = (),
         first: bool = False,
+        stored: Callable[[Any], None] | None = None,
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self.dead:  # the process is dead, so the future never resolves
@@ -67,7 +68,7 @@ class SimWriter(GroupCommitWriter):
         if self._closed:
             raise RuntimeError("the store is closed")
         self._queued.append(
-            (WriteOperation(run, jobs, keys, records), future, first, self._faults.next())
+            (WriteOperation(run, jobs, keys, records, stored), future, first, self._faults.next())
         )
         if self._timeouts is not None and not first:
             self._timeouts.watch(future)
@@ -93,6 +94,7 @@ class SimWriter(GroupCommitWriter):
             if mode == "unheard" and self._loses_responses and not batch[0][2]:
                 # The response to a claim is never lost, because only this process knows of its jobs.
                 done = [_Failure(StoreUnavailable("it is unknown whether this was stored"))]
+            self._call_stored([queued[0] for queued in batch], done)
             answers = [(future, result) for (_, future, _, _), result in zip(batch, done, strict=True)]
             self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
             self._on_delivered()

@@ -8,8 +8,10 @@ claim, the start in a child, the messages of the child, the end of the attempt, 
    prefetched job is written before its other changes.
 5. A job is parked only after the spawned jobs that it waits for are stored. If one of them cannot be stored, the attempt
    neither parks nor succeeds: it fails with the reason.
-6. A lease is renewed until the end of its attempt is stored, not only until its handler has returned.
-7. A late tick proves nothing about the children, because their messages have not been read yet.
+6. The writer's thread gives jobs to idle children right after the commit of their claim. `_start` does everything else, and
+   messages of the job wait for it.
+7. A lease is renewed until the end of its attempt is stored, not only until its handler has returned.
+8. A late tick proves nothing about the children, because their messages have not been read yet.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ CLAIM_EVERY = 5.0  # seconds between two claims without a hint
 LOG_EVERY = 10.0  # seconds between two lines about the same failure of claims
 RENEW_RETRY = 1.0  # seconds after a renewal that could not be stored
 RETRY_AFTER = 1.0  # seconds after a step or a spawned job that the store could not read or write
+SMALL_INPUT = 8 * 1024  # bytes of the input of a job that the writer's thread gives to a child
 _FAILED = (changes.Failed, changes.FailedForNow)
 PrepareSpawn = Callable[[p.Spawn, Job], Awaitable[NewJob]]  # validates a spawned job
 
@@ -125,6 +128,9 @@ class Runner:
         self._settlement = SettlementWriter(store)
         self._claims: set[asyncio.Future[list[Claim]]] = set()  # in flight
         self._claim_scheduled = False
+        # By job id: the child that the writer's thread has taken for it, and whether it has got the job.
+        self._handed_over: dict[str, tuple[ChildProcess, bool]] = {}
+        self._early: dict[str, list[Any]] = {}  # messages of these jobs
         self._log_again_at: dict[str, float] = {}  # by the reason why claims fail
         # Claims of jobs of which an earlier attempt still runs here.
         self._deferred: dict[str, tuple[Claim, bool]] = {}
@@ -236,11 +242,34 @@ class Runner:
         if self._stopping:
             return
         for planned in self._slots.plan(self._now(), prefetch=prefetch):
+            to_idle = not planned.is_async and not planned.prefetches
             claiming = asyncio.ensure_future(
-                self._store.claim(self._owner, planned.requests, planned.limit, self._config.lease)
+                self._store.claim(
+                    self._owner,
+                    planned.requests,
+                    planned.limit,
+                    self._config.lease,
+                    stored=self._hand_over if to_idle else None,
+                )
             )
             self._claims.add(claiming)
             claiming.add_done_callback(partial(self._claimed, planned))
+
+    def _hand_over(self, claims: Sequence[Claim]) -> None:
+        """Give claimed jobs to idle children, which start while the event loop wakes up. The writer's thread calls it."""
+        for claim in claims:
+            job = claim.job
+            large = claim.steps or claim.children or len(claim.input) > SMALL_INPUT
+            if large or self._stopping or job.id in self.attempts:
+                continue
+            message = run_message(claim, self._config.output_limit)
+            child = self._slots.take_idle()
+            if child is None:
+                return
+            # First, because the child may respond immediately.
+            self._handed_over[job.id] = child, True
+            if not child.hand_over(message):
+                self._handed_over[job.id] = child, False
 
     def _claimed(self, planned: PlannedClaim, claiming: asyncio.Future[list[Claim]]) -> None:
         self._claims.discard(claiming)
@@ -267,26 +296,35 @@ class Runner:
     def _start(self, claim: Claim, is_async: bool) -> None:
         """Give a claimed job to a child."""
         job = claim.job
-        earlier = self.attempts.get(job.id)
-        if earlier is not None and not self._stopping:
-            # The store has lost the claim of an attempt that still runs here. That attempt must end first.
-            earlier.stop(LEASE_LOST, self._now())
-            self._deferred[job.id] = (claim, is_async)
-            return
-        child = None if self._stopping else self._slots.take_child(job, is_async)
+        child, sent = self._handed_over.pop(job.id, (None, False))
+        if not sent:
+            if child is not None and child.state == "idle":
+                self._slots.add_child(child)
+            earlier = self.attempts.get(job.id)
+            if earlier is not None and not self._stopping:
+                # The store has lost the claim of an attempt that still runs here. That attempt must end first.
+                earlier.stop(LEASE_LOST, self._now())
+                self._deferred[job.id] = (claim, is_async)
+                return
+            child = None if self._stopping else self._slots.take_child(job, is_async)
         if child is None:  # the child died, or the runner stopped, while the claim was in flight
             self._settlement.write([_handed_back(job)])
             return
         attempt = Attempt(job, self._registry.kinds[job.kind], child, claim.due, claim.emitted)
         self.attempts[job.id] = attempt
         runs = self._slots.add(attempt)
-        # First, so that the child starts meanwhile.
-        child.send(run_message(claim, self._config.output_limit), at_once=runs)
+        if not sent:
+            # First, so that the child starts meanwhile.
+            child.send(run_message(claim, self._config.output_limit), at_once=runs)
         self._progress.publish(attempt.key, attempt.live)
-        if runs:
-            self._start_running(attempt)
-        else:
+        if not runs:
             self._check_heads_soon()
+            return
+        attempt.inbox.extend(self._early.pop(job.id, ()))
+        self._start_running(attempt)
+        if child.state == "gone":  # it has exited since
+            self._handle_messages(attempt)
+            self._exited(attempt)
 
     def _start_running(self, attempt: Attempt) -> None:
         """Record that the child runs this attempt. A prefetched job is stored as begun when it ends or after HEAD_CHECK."""
@@ -335,6 +373,9 @@ class Runner:
             self._replace(child)
             return
         attempt = self.attempts.get(message.job_id)
+        if attempt is None and self._handed_over.get(message.job_id) == (child, True):
+            self._early.setdefault(message.job_id, []).append(message)
+            return
         if attempt is None or attempt.child is not child or attempt.job.fence != message.fence:
             # A thread that an ended handler left behind waits for this reply.
             if isinstance(message, p.StepRequest):
@@ -344,21 +385,26 @@ class Runner:
         self._handle_messages(attempt)
 
     def exited(self, child: ChildProcess) -> None:
-        # An attempt whose end waits until its spawned job is stored is not lost.
-        attempts = [r for r in self.attempts.values() if r.child is child and not r.ended]
+        attempts = [r for r in self.attempts.values() if r.child is child]
         # From the end of the prefetch queue, so that no attempt becomes the head.
         for attempt in reversed(attempts):
-            outcome = attempt.outcome_of_exit()
-            self._end(attempt, outcome)
-            if outcome is not None and not child.killed:
-                log.warning(
-                    "job %s: child %s exited (%s)",
-                    attempt.job.id,
-                    child.name,
-                    child.exit_text,
-                    extra=about_job(attempt.job),
-                )
+            self._exited(attempt)
         self._slots.remove_child(child)
+
+    def _exited(self, attempt: Attempt) -> None:
+        """End an attempt whose child has exited, unless its end waits until its spawned job is stored, or was handled."""
+        if attempt.ended or self.attempts.get(attempt.job.id) is not attempt:
+            return
+        child, outcome = attempt.child, attempt.outcome_of_exit()
+        self._end(attempt, outcome)
+        if outcome is not None and not child.killed:
+            log.warning(
+                "job %s: child %s exited (%s)",
+                attempt.job.id,
+                child.name,
+                child.exit_text,
+                extra=about_job(attempt.job),
+            )
 
     def _replace(self, child: ChildProcess) -> None:
         child.request_exit()

@@ -24,7 +24,7 @@ from bide.server.worker.supervisor import ChildProcess
 
 ASYNC_AT_ONCE = 1000  # jobs per claim for the async child; the limit of the queue is lower
 TARGET = 0.005  # seconds of work to prefetch per child
-MAX_DEPTH = 48
+MAX_DEPTH = 128
 MAX_HEAD_AGE = 0.02  # seconds that a head may have run when more jobs are prefetched behind it
 SHORT = 0.0025  # prefetch a kind if two of its jobs fit into TARGET
 Pair = tuple[str, str]  # a queue and a kind
@@ -255,9 +255,10 @@ class Slots:
         an idle sync child.
         """
         self._async.discard(child)
-        if child not in self._idle:
+        try:
+            self._idle.remove(child)
+        except ValueError:
             return False
-        self._idle.remove(child)
         return True
 
     def take_child(self, job: Job, is_async: bool) -> ChildProcess | None:
@@ -265,9 +266,14 @@ class Slots:
         if is_async:
             return next((child for child in self._async if child.state == "idle"), None)
         busy = None if job.running else self._least_filled(job.queue)
-        if busy is not None or not self._idle:
-            return busy
-        return self._idle.pop()
+        return self.take_idle() if busy is None else busy
+
+    def take_idle(self) -> ChildProcess | None:
+        """Take an idle sync child, for a job of a claim in flight. Thread-safe."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def _least_filled(self, queue: str) -> ChildProcess | None:
         """The child with the fewest prefetched jobs of this queue."""

@@ -230,6 +230,9 @@ class Claim(msgspec.Struct, frozen=True):
     emitted: int = 0  # bytes that earlier attempts have added to the output stream
 
 
+OnClaims = Callable[[Sequence[Claim]], None]
+
+
 Order = Literal["newest", "oldest", "longest"]
 SHORTEST = 0.01  # seconds; an ended job that ran for less is not in a list by duration
 RUNNING = 1e10  # the rank of a job that runs since the epoch; every running job is before all ended ones
@@ -446,10 +449,17 @@ class JobStore(Protocol):
         ...
 
     def claim(
-        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
+        self,
+        owner: str,
+        requests: Sequence[ClaimRequest],
+        limit: int,
+        lease: float,
+        *,
+        stored: OnClaims | None = None,
     ) -> Awaitable[list[Claim]]:
         """Claim up to `limit` due jobs, in the order of the requests. The tenants of a queue take turns; the jobs of a
-        tenant start by priority and age (see `core.jobs.fair`). A paused queue returns none.
+        tenant start by priority and age (see `core.jobs.fair`). A paused queue returns none. `stored` may be called with the
+        claims in another thread, as soon as they are on disk; the returned claims are the same.
         """
         ...
 

@@ -45,6 +45,7 @@ from bide.server.store import (
     LostAndLate,
     Missing,
     NewJob,
+    OnClaims,
     OnEvents,
     OnLog,
     OnReset,
@@ -227,7 +228,13 @@ class TransactionalStore(ABC):
         return self._writer.submit(lambda tx: operations.spawn(tx, change, new), jobs=[change.job_id])
 
     def claim(
-        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
+        self,
+        owner: str,
+        requests: Sequence[ClaimRequest],
+        limit: int,
+        lease: float,
+        *,
+        stored: OnClaims | None = None,
     ) -> Awaitable[list[Claim]]:
         # First, because starting a job takes longer than responding to a submission. A claim must not time out: its jobs
         # are already this process's.
@@ -238,7 +245,7 @@ class TransactionalStore(ABC):
             begin = self._turns.begin(begin)
             return operations.claims(tx, owner, requests, limit, lease, self._turns)
 
-        return self._writer.submit(operation, first=True)
+        return self._writer.submit(operation, first=True, stored=stored)
 
     def share_by(self, weights: Weights, running: RunningLimits | None = None) -> None:
         self._turns.weights, self._turns.running = weights, running

@@ -39,12 +39,15 @@ MANY = 8
 
 
 class WriteOperation(NamedTuple):
-    """A function of a transaction, and the jobs, idempotency keys and records that it is known to read."""
+    """A function of a transaction, and the jobs, idempotency keys and records that it is known to read. `stored` is called
+    with its result after the commit.
+    """
 
     run: Callable[[Transaction], Any]
     jobs: Sequence[str] = ()
     keys: Sequence[Key] = ()
     records: Sequence[RecordKey] = ()
+    stored: Callable[[Any], None] | None = None
 
 
 # Runs all operations in one transaction. Returns their results and events after the commit.
@@ -83,14 +86,17 @@ class GroupCommitWriter:
         keys: Sequence[Key] = (),
         records: Sequence[RecordKey] = (),
         first: bool = False,
+        stored: Callable[[T], None] | None = None,
     ) -> asyncio.Future[T]:
-        """Queue an operation. With `first`, its future resolves before the others of its commit, and never times out."""
+        """Queue an operation. With `first`, its future resolves before the others of its commit, and never times out. The
+        thread calls `stored` with the result immediately after the commit, before the event loop gets it.
+        """
         if self._closed:  # the future would never resolve
             raise RuntimeError("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._submitted:
             self._loop.call_soon(self._enqueue)
-        self._submitted.append((WriteOperation(run, jobs, keys, records), future, first))
+        self._submitted.append((WriteOperation(run, jobs, keys, records, stored), future, first))
         if self._timeouts is not None and not first:
             self._timeouts.watch(future)
         return future
@@ -118,6 +124,7 @@ class GroupCommitWriter:
                     answers += [
                         (f, r) for (_, f, first), r in zip(batch, done, strict=True) if not first
                     ]
+                    self._call_stored([op for op, _, _ in batch], done)
                     self._loop.call_soon_threadsafe(self._deliver, answers, events)
                     self._ended = time.monotonic()
                     self._on_delivered()
@@ -140,6 +147,14 @@ class GroupCommitWriter:
             results += done
             events += added
         return results, events
+
+    def _call_stored(self, operations: Sequence[WriteOperation], results: Sequence[Any]) -> None:
+        for operation, result in zip(operations, results, strict=True):
+            if operation.stored is not None and not isinstance(result, _Failure):
+                try:
+                    operation.stored(result)
+                except Exception:  # the event loop still gets the result
+                    log.exception("a callback after a commit failed")
 
     def _next_batch(self) -> tuple[list[_Queued], bool]:
         first = self._queue.get()

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ from bide.server.worker.child import ChildSettings
 log = logging.getLogger("bide.worker")
 MARK = "BIDE_CHILD_OF"  # environment variable of every child: its service's data folder
 MAX_START_DELAY = 30.0
+AT_ONCE = 16 * 1024  # bytes that the socket of an idle child accepts as a whole or not at all
 
 
 class PoolListener(Protocol):
@@ -59,6 +61,7 @@ class ChildProcess:
         self._outgoing = bytearray()
         self._blocked = False  # the socket accepts no more bytes now
         self._gone = False
+        self._closing = threading.Lock()  # so that no other thread sends to a closed file descriptor
         self._start()
 
     def _start(self) -> None:
@@ -135,6 +138,19 @@ class ChildProcess:
             self._loop.remove_writer(self._work)
         self._blocked = bool(self._outgoing)
 
+    def hand_over(self, message: p.ChildMessage) -> bool:
+        """Send a message immediately, from any thread. Return False, and send nothing, if this child is not idle, or does
+        not accept the whole message.
+        """
+        data = p.frame(message)
+        with self._closing:
+            if self.state != "idle" or self._outgoing or len(data) > AT_ONCE:
+                return False
+            try:
+                return self._work.send(data) == len(data)
+            except OSError:  # also if it accepts nothing now
+                return False
+
     def request_stop(self, job_id: str, fence: int) -> None:
         with contextlib.suppress(OSError):
             self._control.send(p.frame(p.StopJob(job_id, fence)))
@@ -195,7 +211,8 @@ class ChildProcess:
         for sock in self._frames:
             self._loop.remove_reader(sock)
             self._loop.remove_writer(sock)
-            sock.close()
+            with self._closing:
+                sock.close()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)

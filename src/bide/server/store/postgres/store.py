@@ -30,6 +30,7 @@ from bide.server.store import (
     ClaimRequest,
     LostAndLate,
     Missing,
+    OnClaims,
     OnEvents,
     OnLog,
     OnReset,
@@ -203,10 +204,16 @@ class PostgresStore(SqlReads, SharedTransactionalStore):
         return self._session.transact(operations)
 
     def claim(
-        self, owner: str, requests: Sequence[ClaimRequest], limit: int, lease: float
+        self,
+        owner: str,
+        requests: Sequence[ClaimRequest],
+        limit: int,
+        lease: float,
+        *,
+        stored: OnClaims | None = None,
     ) -> Awaitable[list[Claim]]:
         self._cache.owners.add(owner)
-        return super().claim(owner, requests, limit, lease)
+        return super().claim(owner, requests, limit, lease, stored=stored)
 
     # --- reads
 
