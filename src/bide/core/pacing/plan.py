@@ -17,8 +17,8 @@ FINENESS = 0.35  # the step of the grid, in best intervals for the hazard at tha
 COARSEST, FINEST = 2, 12  # steps per bin; where more would be needed, the hazard is nearly constant
 EARLY, LATE = 1e-3, 10.0  # cumulative hazard: hardly a job ends before, hardly one survives after
 LEVELS = 4  # per doubling of the price; plans exist only for these prices
-# A curve and its plans take milliseconds to compute, so after WELL_KNOWN ends it happens once per RENEWAL seconds.
-RENEWAL, WELL_KNOWN = 1.0, 50
+# A curve and its plans take dozens of milliseconds to compute, so after WELL_KNOWN ends it happens once per RENEWAL seconds.
+RENEWAL, WELL_KNOWN = 3.0, 50
 MARKS, MOVED = (0.05, 0.5, 0.95), 0.1  # a curve has moved if one of these quantiles has, by this part
 
 
