@@ -72,6 +72,8 @@ class Stub:
         while not writer.is_closing():
             due = int((time.monotonic() - begin) * self._rate)
             for number in range(self.sent, due):
+                if writer.is_closing():
+                    return
                 writer.write(_frame(self._event(number)))
             self.sent = due
             await writer.drain()

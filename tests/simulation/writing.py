@@ -94,7 +94,9 @@ class SimWriter(GroupCommitWriter):
             if mode == "unheard" and self._loses_responses and not batch[0][2]:
                 # The response to a claim is never lost, because only this process knows of its jobs.
                 done = [_Failure(StoreUnavailable("it is unknown whether this was stored"))]
-            self._call_stored([queued[0] for queued in batch], done)
+            for queued, result in zip(batch, done, strict=True):
+                if queued[0].stored is not None and not isinstance(result, _Failure):
+                    queued[0].stored(result)
             answers = [(future, result) for (_, future, _, _), result in zip(batch, done, strict=True)]
             self._loop.call_later(self._rng.uniform(0, 0.001), self._deliver, answers, events)
             self._on_delivered()

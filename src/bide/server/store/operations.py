@@ -180,11 +180,13 @@ def _change(tx: Transaction, before: Job, change: Change) -> Job | Refused:
     if step is not None and _repeats(before, step):
         return before
     tx.change(before, after)
-    _count(tx, before, after, change)
+    if after.status.terminal and not before.status.terminal:
+        tx.rollups.ended(before, after)
     if step is not None:
         status = Status.DONE if isinstance(step, StepKept) else Status.PROCESSING
         more: dict[str, Any] = {"step": {"name": step.name, "status": status}}
         if status is Status.DONE and (seconds := _step_seconds(after, step.name)) is not None:
+            tx.rollups.step_ended(after, step.name, seconds)
             more["seconds"] = seconds
         tx.add_event(after, "step", more)
     elif isinstance(change, Reserved):
@@ -271,14 +273,6 @@ def _emit(tx: Transaction, job: Job, change: Emitted) -> Job | Refused:
             more = {"generation": job.fence, "index": change.first + number, "total": total}
             tx.add_event(job, "output", {**more, "output": chunk})
     return job
-
-
-def _count(tx: Transaction, before: Job, after: Job, change: Change) -> None:
-    """Add a change to the rollups."""
-    if after.status.terminal and not before.status.terminal:
-        tx.rollups.ended(before, after)
-    elif isinstance(change, StepKept) and (seconds := _step_seconds(after, change.name)) is not None:
-        tx.rollups.step_ended(after, change.name, seconds)
 
 
 def _step_seconds(job: Job, name: str) -> float | None:

@@ -124,7 +124,12 @@ class GroupCommitWriter:
                     answers += [
                         (f, r) for (_, f, first), r in zip(batch, done, strict=True) if not first
                     ]
-                    self._call_stored([op for op, _, _ in batch], done)
+                    for (operation, _, _), result in zip(batch, done, strict=True):
+                        if operation.stored is not None and not isinstance(result, _Failure):
+                            try:
+                                operation.stored(result)
+                            except Exception:  # the event loop still gets the result
+                                log.exception("a callback after a commit failed")
                     self._loop.call_soon_threadsafe(self._deliver, answers, events)
                     self._ended = time.monotonic()
                     self._on_delivered()
@@ -147,14 +152,6 @@ class GroupCommitWriter:
             results += done
             events += added
         return results, events
-
-    def _call_stored(self, operations: Sequence[WriteOperation], results: Sequence[Any]) -> None:
-        for operation, result in zip(operations, results, strict=True):
-            if operation.stored is not None and not isinstance(result, _Failure):
-                try:
-                    operation.stored(result)
-                except Exception:  # the event loop still gets the result
-                    log.exception("a callback after a commit failed")
 
     def _next_batch(self) -> tuple[list[_Queued], bool]:
         first = self._queue.get()
